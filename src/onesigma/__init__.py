@@ -1,0 +1,1 @@
+"""Per-pixel epistemic and aleatoric uncertainty in one forward pass."""

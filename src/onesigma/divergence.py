@@ -1,0 +1,310 @@
+"""The exact KL divergence between Gaussian fields, forward and backward in one pass over outputs.
+
+For every output (c, h, w), with d = m_q - m_p and n × n matrices Σ of q and K of p,
+
+    KL = ½ [tr(K⁻¹Σ) - n + dᵀK⁻¹d + log|K| - log|Σ|].
+
+Outputs are treated in chunks that stay in cache: the blocks are formed from their factors, inverted
+by the sweep and turned into gradients chunk by chunk, so that the only large tensor kept for the
+backward pass is the gradient with respect to Σ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from onesigma.block_inverse import Swept, mirror_, row_groups, sweep_
+from onesigma.covariance import BlockCovariance, Covariance, JointCovariance, LowRankCovariance
+from onesigma.field import GaussianField
+
+CHUNK_FLOATS = 1 << 17
+SMALLEST_CHUNK = 2048
+
+
+class NotPositiveDefiniteError(ValueError):
+    """A covariance over images is not positive definite at some output."""
+
+
+def kl_divergence(
+    q: GaussianField, p: GaussianField, jitter: float = 0.0
+) -> Float[Tensor, "c h w"]:
+    """KL(q ‖ p) of every output, exact, with the covariance between images; not reduced.
+
+    KL = ½ [tr(K⁻¹Σ) - n + dᵀK⁻¹d + log|K| - log|Σ|]
+
+    Gradients reach the means, factors, diagonals and blocks of both fields. A prior whose
+    covariance has one channel is factorised once for all classes. Half precision is computed in
+    float32.
+
+    Args:
+        q: field with a `LowRankCovariance` or `BlockCovariance`.
+        p: field over the same images, likewise.
+        jitter: variance of white noise added to both fields; the divergence of two noisy fields is
+            a lower bound of the divergence without noise.
+
+    Raises:
+        NotPositiveDefiniteError: naming field, images, output and pixel.
+    """
+    _check_pair(q, p)
+    q_form, q_tensors = _form(q.covariance, "q")
+    p_form, p_tensors = _form(p.covariance, "p")
+    if jitter:
+        q_tensors, p_tensors = (
+            q_form.add_noise(q_tensors, jitter),
+            p_form.add_noise(p_tensors, jitter),
+        )
+    dtype = _working_dtype(q.mean.dtype)
+    tensors = [t.to(dtype) for t in (q.mean, p.mean, *q_tensors, *p_tensors)]
+    kl, worst_pivots = _FusedKL.apply(q_form, p_form, *tensors)
+    _check_pivots(worst_pivots, q, p, jitter)
+    return kl.to(q.mean.dtype)
+
+
+class _LowRank:
+    """Blocks from factors (n, r, c, p) and diagonals (n, c, p)."""
+
+    size = 2
+
+    @staticmethod
+    def add_noise(tensors: tuple[Tensor, ...], noise: float) -> tuple[Tensor, ...]:
+        return tensors[0], tensors[1] + noise
+
+    @staticmethod
+    def channels(tensors: tuple[Tensor, ...]) -> int:
+        return tensors[1].shape[1]
+
+    @staticmethod
+    def blocks(tensors: tuple[Tensor, ...], c: int, cut: slice) -> Tensor:
+        """Σ_ij = Σ_r g_ri g_rj + δ_ij D_i."""
+        factor, diagonal = tensors[0][:, :, c, cut], tensors[1][:, c, cut]
+        out = diagonal.new_zeros(len(diagonal), *diagonal.shape)
+        torch.diagonal(out, dim1=0, dim2=1).copy_(diagonal.movedim(0, -1))
+        groups = row_groups(len(out))
+        for r in range(factor.shape[1]):
+            for top, end in groups:
+                out[top:end, :end].addcmul_(factor[top:end, None, r], factor[None, :end, r])
+        mirror_(out, groups)
+        return out
+
+    @staticmethod
+    def pull_back(
+        tensors: tuple[Tensor, ...], grads: tuple[Tensor, ...], grad: Tensor, c: int, cut: slice
+    ) -> None:
+        """∂g_ri = 2 Σ_j ∂Σ_ij g_rj,  ∂D_i = ∂Σ_ii for a symmetric ∂Σ."""
+        factor, out = tensors[0][:, :, c, cut], grads[0][:, :, c, cut]
+        for j in range(factor.shape[0]):
+            out.addcmul_(grad[:, j, None], factor[None, j], value=2)
+        grads[1][:, c, cut] += torch.diagonal(grad, dim1=0, dim2=1).movedim(-1, 0)
+
+
+class _Blocks:
+    """Explicit blocks (n, n, c, p)."""
+
+    size = 1
+
+    @staticmethod
+    def add_noise(tensors: tuple[Tensor, ...], noise: float) -> tuple[Tensor, ...]:
+        eye = torch.eye(len(tensors[0]), dtype=tensors[0].dtype, device=tensors[0].device)
+        return (tensors[0] + noise * eye[:, :, None, None],)
+
+    @staticmethod
+    def channels(tensors: tuple[Tensor, ...]) -> int:
+        return tensors[0].shape[2]
+
+    @staticmethod
+    def blocks(tensors: tuple[Tensor, ...], c: int, cut: slice) -> Tensor:
+        return tensors[0][:, :, c, cut].clone()
+
+    @staticmethod
+    def pull_back(
+        tensors: tuple[Tensor, ...], grads: tuple[Tensor, ...], grad: Tensor, c: int, cut: slice
+    ) -> None:
+        grads[0][:, :, c, cut] += grad
+
+
+_Form = type[_LowRank] | type[_Blocks]
+
+
+def _form(covariance: Covariance, name: str) -> tuple[_Form, tuple[Tensor, ...]]:
+    if isinstance(covariance, LowRankCovariance):
+        return _LowRank, (covariance.factor.flatten(3), covariance.diagonal.flatten(2))
+    if isinstance(covariance, BlockCovariance):
+        return _Blocks, (covariance.tensor.flatten(3),)
+    raise TypeError(
+        f"kl_divergence got a {type(covariance).__name__} for {name}; it needs the covariance "
+        "between images: a LowRank- or BlockCovariance (call the model, not its marginals)."
+    )
+
+
+class _Chunk(NamedTuple):
+    c: int
+    cut: slice
+    sigma: Tensor
+    q: Swept
+    p: Swept
+
+
+class _FusedKL(torch.autograd.Function):
+    """KL of all outputs; each output's gradient is local to it and formed beside its value."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q_form: _Form, p_form: _Form, q_mean: Tensor, p_mean: Tensor, *tensors: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        q_tensors, p_tensors = tensors[: q_form.size], tensors[q_form.size :]
+        difference = (q_mean - p_mean).flatten(2)
+        n, classes, pixels = difference.shape
+        kl = difference.new_empty(classes, pixels)
+        pivots = difference.new_empty(2, classes, pixels)
+        needs_q = any(ctx.needs_input_grad[4 : 4 + q_form.size])
+        needs_p = any(ctx.needs_input_grad[4 + q_form.size :])
+        d_mean = torch.empty_like(difference)
+        d_q = difference.new_empty(n, n, classes, pixels) if needs_q else None
+        d_p = difference.new_empty(n, n, classes, pixels) if needs_p else None
+        chunks = _inverted_chunks(q_form, q_tensors, p_form, p_tensors, difference.shape)
+        for c, cut, sigma, q, p in chunks:
+            d = difference[:, c, cut]
+            # K⁻¹d, the gradient with respect to m_q
+            weighted = (p.inverse * d[None]).sum(1)
+            d_mean[:, c, cut] = weighted
+            # ½ [tr(K⁻¹Σ) - n + dᵀK⁻¹d + log|K| - log|Σ|]
+            trace = (p.inverse * sigma).flatten(0, 1).sum(0)
+            kl[c, cut] = (trace - n + (d * weighted).sum(0) + p.logdet - q.logdet) / 2
+            pivots[0, c, cut], pivots[1, c, cut] = q.worst_pivot, p.worst_pivot
+            if d_q is not None:
+                # 2 ∂KL/∂Σ = K⁻¹ - Σ⁻¹
+                torch.sub(p.inverse, q.inverse, out=d_q[:, :, c, cut])
+            if d_p is not None:
+                d_p[:, :, c, cut] = _prior_gradient(sigma, p.inverse, weighted)
+        ctx.forms = q_form, p_form
+        ctx.save_for_backward(d_mean, d_q, d_p, *tensors)
+        ctx.mean_shape = q_mean.shape
+        ctx.mark_non_differentiable(pivots)
+        return kl.view(q_mean.shape[1:]), pivots.view(2, *q_mean.shape[1:])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_kl: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        q_form, p_form = ctx.forms
+        d_mean, d_q, d_p, *tensors = ctx.saved_tensors
+        grad_kl = grad_kl.flatten(1)
+        grad_mean = (d_mean * grad_kl).view(ctx.mean_shape)
+        q_tensors, p_tensors = tuple(tensors[: q_form.size]), tuple(tensors[q_form.size :])
+        q_grads = _pull_back(q_form, q_tensors, d_q, grad_kl / 2)
+        p_grads = _pull_back(p_form, p_tensors, d_p, grad_kl / 2)
+        return None, None, grad_mean, -grad_mean, *q_grads, *p_grads
+
+
+def _prior_gradient(sigma: Tensor, inverse: Tensor, weighted: Tensor) -> Tensor:
+    """2 ∂KL/∂K = K⁻¹ - K⁻¹ΣK⁻¹ - K⁻¹d dᵀK⁻¹."""
+    gradient = inverse - weighted[:, None] * weighted[None]
+    half = torch.zeros_like(inverse)
+    for j in range(len(inverse)):
+        half.addcmul_(inverse[:, j, None], sigma[None, j])
+    for j in range(len(inverse)):
+        gradient.addcmul_(half[:, j, None], inverse[None, j], value=-1)
+    return gradient
+
+
+def _pull_back(
+    form: _Form, tensors: tuple[Tensor, ...], d_blocks: Tensor | None, grad_kl: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Gradients of a covariance's tensors from its blocks'; classes that share one add up."""
+    if d_blocks is None:
+        return (None,) * form.size
+    grads = tuple(torch.zeros_like(t) for t in tensors)
+    shared = form.channels(tensors) == 1
+    for cut in _chunks(len(d_blocks), grad_kl.shape[1]):
+        for c in range(len(grad_kl)):
+            grad = d_blocks[:, :, c, cut] * grad_kl[c, cut]
+            form.pull_back(tensors, grads, grad, 0 if shared else c, cut)
+    return grads
+
+
+def _inverted_chunks(
+    q_form: _Form,
+    q_tensors: tuple[Tensor, ...],
+    p_form: _Form,
+    p_tensors: tuple[Tensor, ...],
+    shape: torch.Size,
+) -> Iterator[_Chunk]:
+    """Walk over (class, chunk of pixels); what the classes share is inverted once per chunk."""
+    n, classes, pixels = shape
+    q_shared, p_shared = q_form.channels(q_tensors) == 1, p_form.channels(p_tensors) == 1
+    for cut in _chunks(n, pixels):
+        for c in range(classes):
+            if c == 0 or not q_shared:
+                sigma = q_form.blocks(q_tensors, c, cut)
+                q = sweep_(sigma.clone())
+            if c == 0 or not p_shared:
+                p = sweep_(p_form.blocks(p_tensors, c, cut))
+            yield _Chunk(c, cut, sigma, q, p)
+
+
+def _chunks(n: int, pixels: int) -> Iterator[slice]:
+    size = max(CHUNK_FLOATS // (n * n), SMALLEST_CHUNK)
+    for start in range(0, pixels, size):
+        yield slice(start, min(start + size, pixels))
+
+
+def _working_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype in {torch.float16, torch.bfloat16} else dtype
+
+
+def _check_pair(q: GaussianField, p: GaussianField) -> None:
+    if q.mean.shape != p.mean.shape:
+        raise ValueError(
+            f"kl_divergence got q over {tuple(q.mean.shape)} and p over {tuple(p.mean.shape)} "
+            "(images, outputs, height, width); both must be fields over the same images, context "
+            "included: p = prior(torch.cat([images, context]))."
+        )
+
+
+def _check_pivots(pivots: Tensor, q: GaussianField, p: GaussianField, jitter: float) -> None:
+    """One look at all pivots of the call; the culprit is found again only when there is one."""
+    bad = ~(pivots > 0)
+    if not bool(bad.any()):
+        return
+    which, c, h, w = bad.nonzero()[0].tolist()
+    name, field = ("q", q) if which == 0 else ("p", p)
+    raise NotPositiveDefiniteError(
+        _diagnosis(name, field, (c, h, w), int(bad[which].sum()), jitter)
+    )
+
+
+def _diagnosis(
+    name: str, field: GaussianField, output: tuple[int, int, int], count: int, jitter: float
+) -> str:
+    assert isinstance(field.covariance, JointCovariance)
+    c, h, w = output
+    channels, height, width = field.covariance.output_shape
+    position = ((0 if channels == 1 else c) * height + h) * width + w
+    matrix = field.covariance.blocks(slice(position, position + 1))[..., 0].detach().double()
+    image = _first_dependent(matrix + jitter * torch.eye(len(matrix), dtype=torch.float64))
+    correlation = (
+        matrix[image] / (matrix.diagonal() * matrix[image, image]).clamp_min(1e-300).sqrt()
+    )
+    correlation[image] = 0
+    partner = int(correlation.abs().argmax())
+    return (
+        f"The covariance of {name} is not positive definite at output {c}, pixel ({h}, {w}) "
+        f"(and {count - 1} other outputs): image {image}, given the images before it, has no "
+        f"variance left (variance {float(matrix[image, image]):.3g}, correlation "
+        f"{float(correlation[partner]):.6f} with image {partner}). Equal images need a positive "
+        "diagonal: raise min_diagonal of the posterior or noise of the prior, or pass jitter=1e-6."
+    )
+
+
+def _first_dependent(matrix: Tensor) -> int:
+    """The first image whose pivot is not positive (the last one if rounding hid it in float64)."""
+    for size in range(1, len(matrix) + 1):
+        _, info = torch.linalg.cholesky_ex(matrix[:size, :size])
+        if int(info) or not bool(matrix[:size, :size].isfinite().all()):
+            return size - 1
+    return len(matrix) - 1
