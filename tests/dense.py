@@ -1,4 +1,4 @@
-"""The slow and obvious twin: fields as one big multivariate normal over all outputs of all images."""
+"""The slow and obvious twin: a field as one big multivariate normal over all outputs and images."""
 
 import torch
 from torch import Tensor

@@ -1,0 +1,236 @@
+"""Context images X': where the divergence is measured besides the data (paper section 2.1).
+
+A generator takes the images of a batch and returns m *new* images. Noise is not clamped unless the
+name says so: clamping at [0, 1] turns a variance of 0.1 into 0.066 on natural images.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+
+class Context(ABC):
+    """A recipe for context images."""
+
+    def __init__(self, count: int = 1) -> None:
+        if count < 1:
+            raise ValueError(f"A context generator makes at least one image, got count={count}.")
+        self.count = count
+
+    def __call__(
+        self, images: Float[Tensor, "n k h w"], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "m k h w"]:
+        """Make `count` new images from a batch; the batch is not changed."""
+        chosen = _choose(images, self.count, generator)
+        return self.alter(chosen, images, generator)
+
+    @abstractmethod
+    def alter(
+        self,
+        chosen: Float[Tensor, "m k h w"],
+        images: Float[Tensor, "n k h w"],
+        generator: torch.Generator | None,
+    ) -> Float[Tensor, "m k h w"]:
+        """Turn copies of randomly chosen images into context images."""
+
+
+class NoisyCopies(Context):
+    """x' = x + ε, ε ~ N(0, variance) per pixel and channel: the paper's, with variance 0.1.
+
+    Args:
+        count: how many images.
+        variance: of the noise.
+        clamp: cut the result to [0, 1], as the published code does.
+    """
+
+    def __init__(self, count: int = 1, variance: float = 0.1, clamp: bool = False) -> None:
+        super().__init__(count)
+        self.variance, self.clamp = variance, clamp
+
+    def alter(self, chosen: Tensor, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Add noise."""
+        noisy = chosen + self.variance**0.5 * _normal(chosen.shape, chosen, generator)
+        return noisy.clamp(0, 1) if self.clamp else noisy
+
+
+class ShuffledPatches(Context):
+    """The image cut into a grid of patches that change places: right textures, wrong layout.
+
+    Args:
+        count: how many images.
+        grid: patches per side; rows and columns that do not fill a patch stay where they are.
+    """
+
+    def __init__(self, count: int = 1, grid: int = 4) -> None:
+        super().__init__(count)
+        self.grid = grid
+
+    def alter(self, chosen: Tensor, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Permute the patches of each image on its own."""
+        m, k, h, w = chosen.shape
+        g, a, b = self.grid, h // self.grid, w // self.grid
+        if not a or not b:
+            raise ValueError(
+                f"ShuffledPatches cannot cut a {h}×{w} image into {g}×{g} patches; lower grid."
+            )
+        inner = chosen[..., : g * a, : g * b].reshape(m, k, g, a, g, b)
+        patches = inner.permute(0, 2, 4, 1, 3, 5).reshape(m, g * g, k, a, b)
+        order = _uniform((m, g * g), chosen, generator).argsort(1)
+        moved = patches[torch.arange(m, device=chosen.device)[:, None], order]
+        moved = moved.reshape(m, g, g, k, a, b).permute(0, 3, 1, 4, 2, 5)
+        chosen[..., : g * a, : g * b] = moved.reshape(m, k, g * a, g * b)
+        return chosen
+
+
+class ShiftedColours(Context):
+    """Another camera, another hour: random gain, gamma and cast per channel, and blur.
+
+    Args:
+        count: how many images.
+        strength: 0 changes nothing, 1 is strong.
+        blur: largest standard deviation of the blur, in pixels.
+    """
+
+    def __init__(self, count: int = 1, strength: float = 0.7, blur: float = 3.0) -> None:
+        super().__init__(count)
+        self.strength, self.blur = strength, blur
+
+    def alter(self, chosen: Tensor, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Mix channels, bend the tone curve, blur."""
+        m, k = chosen.shape[:2]
+        mixing = torch.eye(k, dtype=chosen.dtype, device=chosen.device)
+        mixing = mixing + 0.5 * self.strength * _normal((m, k, k), chosen, generator)
+        cast = 0.3 * self.strength * _normal((m, k, 1, 1), chosen, generator)
+        gamma = torch.exp(self.strength * _normal((m, 1, 1, 1), chosen, generator))
+        toned = chosen.clamp(0, 1) ** gamma
+        mixed = torch.einsum("mij,mjhw->mihw", mixing, toned) + cast
+        width = self.blur * float(_uniform((), chosen, generator))
+        return _gaussian_blur(mixed, width)
+
+
+class PastedMixtures(Context):
+    """Blobs of one image pasted, enlarged and flipped, into another: known things, wrong places.
+
+    Args:
+        count: how many images.
+        share: rough share of pixels that come from the other image.
+    """
+
+    def __init__(self, count: int = 1, share: float = 0.4) -> None:
+        super().__init__(count)
+        self.share = share
+
+    def alter(self, chosen: Tensor, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Cut along the level lines of smooth noise."""
+        m, _, h, w = chosen.shape
+        others = _choose(images, m, generator).flip(-1)
+        shift = [int(s * float(_uniform((), chosen, generator))) for s in (h, w)]
+        others = torch.roll(others, shift, (-2, -1))
+        field = _smooth_noise(m, h, w, chosen, generator)
+        level = torch.quantile(field.flatten(1).float(), 1 - self.share, dim=1)
+        mask = field > level.to(field.dtype)[:, None, None]
+        return torch.where(mask[:, None], others, chosen)
+
+
+class FrequencyNoise(Context):
+    """Noise with the spectrum 1/f^power, alone or over an image: texture without objects.
+
+    Args:
+        count: how many images.
+        power: 0 is white, 1 looks like natural texture, 2 like clouds.
+        mix: share of the noise; 1 leaves nothing of the image.
+    """
+
+    def __init__(self, count: int = 1, power: float = 1.0, mix: float = 1.0) -> None:
+        super().__init__(count)
+        self.power, self.mix = power, mix
+
+    def alter(self, chosen: Tensor, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Shape white noise in the Fourier domain, with the images' own mean and contrast."""
+        h, w = chosen.shape[-2:]
+        white = _normal(chosen.shape, chosen, generator)
+        fy = torch.fft.fftfreq(h, device=chosen.device)[:, None]
+        fx = torch.fft.rfftfreq(w, device=chosen.device)[None]
+        frequency = torch.sqrt(fy.square() + fx.square()).clamp_min(1 / max(h, w))
+        shaped = torch.fft.irfft2(torch.fft.rfft2(white) / frequency**self.power, s=(h, w))
+        shaped = shaped - shaped.mean((-2, -1), keepdim=True)
+        shaped = shaped / shaped.std((-2, -1), keepdim=True).clamp_min(1e-6)
+        centre, contrast = chosen.mean((-2, -1), keepdim=True), chosen.std((-2, -1), keepdim=True)
+        return (1 - self.mix) * chosen + self.mix * (centre + contrast * shaped)
+
+
+class MixedContext(Context):
+    """Each context image from one of several generators, chosen at random.
+
+    Args:
+        generators: what to choose from; their own counts are not used.
+        count: how many images.
+        weights: how often each is chosen, equal when left out.
+    """
+
+    def __init__(
+        self, generators: Sequence[Context], count: int = 1, weights: Sequence[float] | None = None
+    ) -> None:
+        super().__init__(count)
+        if not generators or (weights is not None and len(weights) != len(generators)):
+            raise ValueError(
+                f"MixedContext got {len(generators)} generators and "
+                f"{None if weights is None else len(weights)} weights; it wants one weight each."
+            )
+        self.generators = tuple(generators)
+        self.weights = torch.tensor(weights or [1.0] * len(generators))
+
+    def alter(self, chosen: Tensor, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Let a randomly chosen generator alter each image."""
+        picks = torch.multinomial(
+            self.weights, len(chosen), replacement=True, generator=_cpu(generator)
+        )
+        parts = [
+            self.generators[pick].alter(chosen[i : i + 1], images, generator)
+            for i, pick in enumerate(picks.tolist())
+        ]
+        return torch.cat(parts)
+
+
+def _cpu(generator: torch.Generator | None) -> torch.Generator | None:
+    return generator if generator is None or generator.device.type == "cpu" else None
+
+
+def _choose(images: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
+    """`count` images of the batch, without repetition while that is possible."""
+    order = _uniform((len(images),), images, generator).argsort()
+    return images[order.repeat(-(-count // len(images)))[:count]].clone()
+
+
+def _normal(shape: Sequence[int], like: Tensor, generator: torch.Generator | None) -> Tensor:
+    return torch.randn(tuple(shape), generator=generator, dtype=like.dtype, device=like.device)
+
+
+def _uniform(shape: Sequence[int], like: Tensor, generator: torch.Generator | None) -> Tensor:
+    return torch.rand(tuple(shape), generator=generator, dtype=like.dtype, device=like.device)
+
+
+def _smooth_noise(
+    m: int, h: int, w: int, like: Tensor, generator: torch.Generator | None
+) -> Tensor:
+    coarse = _normal((m, 1, 5, 5), like, generator)
+    return functional.interpolate(coarse, (h, w), mode="bicubic", align_corners=False)[:, 0]
+
+
+def _gaussian_blur(images: Tensor, width: float) -> Tensor:
+    """Separable Gaussian blur with replicated borders; narrower than 0.3 pixels it does nothing."""
+    if width < 0.3:
+        return images
+    radius = max(1, int(2.5 * width))
+    offsets = torch.arange(-radius, radius + 1, dtype=images.dtype, device=images.device)
+    taps = torch.exp(-offsets.square() / (2 * width**2))
+    taps = (taps / taps.sum()).expand(images.shape[1], 1, -1)
+    padded = functional.pad(images, (radius,) * 4, mode="replicate")
+    rows = functional.conv2d(padded, taps[:, :, None], groups=images.shape[1])
+    return functional.conv2d(rows, taps[..., None], groups=images.shape[1])

@@ -1,0 +1,70 @@
+"""The functional evidence lower bound, per pixel so that images of any size compare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+Normalisation = Literal["labelled", "valid"]
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionalELBO:
+    """value = fit - kl_weight · kl, in nats per pixel; maximise `value`.
+
+    Attributes:
+        value: the bound.
+        fit: mean of E_q log p(y | f) over the valid pixels.
+        kl: KL(q ‖ p) over all images, context included, per pixel of the labelled images.
+    """
+
+    value: Float[Tensor, ""]
+    fit: Float[Tensor, ""]
+    kl: Float[Tensor, ""]
+
+
+def functional_elbo(
+    fit: Float[Tensor, "n h w"],
+    kl: Float[Tensor, "c h w"],
+    valid: Bool[Tensor, "n h w"] | None = None,
+    kl_weight: float | Tensor = 1.0,
+    normalisation: Normalisation = "labelled",
+) -> FunctionalELBO:
+    """L = (1/|V|) Σ_V E_q log p(y | f) - kl_weight · KL(q ‖ p) / (n h w).
+
+    With weight 1 this is the paper's mini-batch bound: its optimum does not depend on how many
+    training images there are. `data_weight` gives B/N, the weight of a bound on the whole data set.
+
+    Args:
+        fit: expected log-probabilities of the labelled images, 0 where not valid.
+        kl: unreduced divergence over labelled and context images.
+        valid: pixels that have a target; all when left out.
+        kl_weight: what multiplies the divergence.
+        normalisation: "labelled" divides the divergence by all pixels of the labelled images,
+            "valid" by the pixels with a target only, as the published code does.
+    """
+    pixels = fit.new_tensor(float(fit.numel()))
+    count = pixels if valid is None else valid.sum().to(fit.dtype)
+    # no valid pixel in the batch: the fit is an empty sum, 0
+    seen = count.clamp_min(1.0)
+    if normalisation not in ("labelled", "valid"):
+        raise ValueError(f'normalisation is "labelled" or "valid", got {normalisation!r}.')
+    mean_fit = fit.sum() / seen
+    mean_kl = kl.sum() / (pixels if normalisation == "labelled" else seen)
+    return FunctionalELBO(mean_fit - kl_weight * mean_kl, mean_fit, mean_kl)
+
+
+def data_weight(batch_images: int, training_images: int) -> float:
+    """B / N: the divergence is paid once per pass over the N training images, not once per batch.
+
+    With this weight the posterior variance falls as 1/N; with weight 1 it does not depend on N.
+    """
+    if not 0 < batch_images <= training_images:
+        raise ValueError(
+            f"data_weight got a batch of {batch_images} out of {training_images} training images; "
+            "it wants 0 < batch ≤ training."
+        )
+    return batch_images / training_images

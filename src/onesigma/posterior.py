@@ -1,0 +1,318 @@
+"""The variational posterior: one pass of a network gives mean, covariance and aleatoric scale.
+
+    q(f) = N(h(x), Σ),  Σ_ij = (1/L) Σ_k g_k(x_i) g_k(x_j) + δ_ij D(x_i)    (paper eq. q_covariance)
+
+h, g, D and log σ are 1 × 1 convolutions of the same feature maps: LC + 3C channels.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from onesigma.covariance import LowRankCovariance, MarginalCovariance
+from onesigma.field import GaussianField
+
+Scale = Literal["output", "shared", "none"]
+ContextStatistics = Literal["running", "joint"]
+
+WARM_STATISTICS = 30
+LOG_DIAGONAL_BOUNDS = (-14.0, 10.0)
+
+
+@dataclass(frozen=True)
+class HeadOptions:
+    """How features become a posterior.
+
+    Attributes:
+        scale: log σ per output ("output", the paper), one per pixel ("shared"), or 0 ("none").
+        shared_factors: one set of factors g for all outputs, which stay independent of each other:
+            L + 3C channels instead of LC + 3C.
+        stride: compute the factors on features averaged over stride × stride pixels, and
+            up-sample them bilinearly.
+        mean: of q at the start of training.
+        variance: of q at the start of training; choose the prior's.
+        log_scale: log σ at the start of training.
+        log_scale_bounds: log σ is bent smoothly into this range.
+    """
+
+    scale: Scale = "output"
+    shared_factors: bool = False
+    stride: int = 1
+    mean: float = 0.0
+    variance: float = 0.25
+    log_scale: float = 0.0
+    log_scale_bounds: tuple[float, float] = (-6.0, 3.0)
+
+    def __post_init__(self) -> None:
+        if self.scale not in ("output", "shared", "none"):
+            raise ValueError(f'scale is "output", "shared" or "none", got {self.scale!r}.')
+        low, high = self.log_scale_bounds
+        if not low < self.log_scale < high:
+            raise ValueError(
+                f"log_scale={self.log_scale} must lie inside log_scale_bounds=({low}, {high})."
+            )
+        if self.variance <= 0 or self.stride < 1:
+            raise ValueError(
+                f"variance must be positive and stride at least 1, got {self.variance} and "
+                f"{self.stride}."
+            )
+
+
+class CovarianceHeads(nn.Module):
+    """1 × 1 convolutions from features to factors g, diagonal D and log σ.
+
+    Args:
+        features: channels that come in.
+        outputs: C.
+        rank: L.
+        min_diagonal: added to D, so that equal images stay distinguishable.
+        options: see `HeadOptions`.
+    """
+
+    def __init__(
+        self, features: int, outputs: int, rank: int, min_diagonal: float, options: HeadOptions
+    ) -> None:
+        super().__init__()
+        if rank < 1 or min_diagonal <= 0:
+            raise ValueError(
+                f"rank must be at least 1 and min_diagonal positive, got {rank} and {min_diagonal}."
+            )
+        self.rank, self.min_diagonal, self.options = rank, min_diagonal, options
+        self.channels = 1 if options.shared_factors else outputs
+        self.outputs = outputs
+        self.factor = nn.Conv2d(features, rank * self.channels, 1)
+        self.log_diagonal = nn.Conv2d(features, outputs, 1)
+        scales = {"output": outputs, "shared": 1, "none": 0}[options.scale]
+        self.log_scale = nn.Conv2d(features, scales, 1) if scales else None
+        self._start_near_the_prior()
+
+    def _start_near_the_prior(self) -> None:
+        """Half of the variance in D, half in g, whose biases make images covary like a constant."""
+        half = self.options.variance / 2
+        with torch.no_grad():
+            for head in (self.factor, self.log_diagonal, self.log_scale):
+                if head is not None:
+                    head.weight.mul_(0.1)
+            self.factor.bias.normal_(0.0, math.sqrt(half))  # type: ignore[union-attr]
+            start = math.log(max(half - self.min_diagonal, 0.1 * half))
+            self.log_diagonal.bias.fill_(unbend(start, LOG_DIAGONAL_BOUNDS))  # type: ignore[union-attr]
+            if self.log_scale is not None:
+                start = unbend(self.options.log_scale, self.options.log_scale_bounds)
+                self.log_scale.bias.fill_(start)  # type: ignore[union-attr]
+
+    def diagonal(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "n c h w"]:
+        """D = min_diagonal + exp(bounded head)."""
+        return self.min_diagonal + bend(self.log_diagonal(features), LOG_DIAGONAL_BOUNDS).exp()
+
+    def scale(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "n s h w"]:
+        """Log σ, bounded; zeros with one channel when there is none."""
+        if self.log_scale is None:
+            return features.new_zeros(len(features), 1, *features.shape[2:])
+        return bend(self.log_scale(features), self.options.log_scale_bounds)
+
+    def factors(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "n r #c h w"]:
+        """G / √L of all ranks."""
+        flat = self._at_full_size(self.factor(self._coarse(features)), features)
+        shape = (len(features), self.rank, self.channels, *features.shape[2:])
+        return flat.reshape(shape) / math.sqrt(self.rank)
+
+    def factor_variance(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "n #c h w"]:
+        """(1/L) Σ_k g_k², one rank in memory at a time."""
+        coarse, total = self._coarse(features), None
+        weights, biases = self.factor.weight, self.factor.bias
+        for k in range(self.rank):
+            own = slice(k * self.channels, (k + 1) * self.channels)
+            g = functional.conv2d(coarse, weights[own], None if biases is None else biases[own])
+            g = self._at_full_size(g, features)
+            total = g * g if total is None else torch.addcmul(total, g, g)
+        assert total is not None
+        return total / self.rank
+
+    def _coarse(self, features: Tensor) -> Tensor:
+        stride = self.options.stride
+        return features if stride == 1 else functional.avg_pool2d(features, stride, ceil_mode=True)
+
+    def _at_full_size(self, maps: Tensor, features: Tensor) -> Tensor:
+        if self.options.stride == 1:
+            return maps
+        return functional.interpolate(
+            maps, features.shape[2:], mode="bilinear", align_corners=False
+        )
+
+
+class FunctionalPosterior(nn.Module, ABC):
+    """q(f) over any batch of images, from any network that yields features and a mean.
+
+    Args:
+        heads: from features to covariance and scale.
+        context_statistics: "running" sends context images through the network with the running
+            normalisation statistics, so that odd images do not shift them and are seen as they will
+            be at test time; "joint" puts them in one batch with the labelled images (the paper's
+            code).
+    """
+
+    steps: Tensor
+
+    def __init__(self, heads: CovarianceHeads, context_statistics: ContextStatistics) -> None:
+        super().__init__()
+        if context_statistics not in ("running", "joint"):
+            raise ValueError(
+                f'context_statistics is "running" or "joint", got {context_statistics!r}.'
+            )
+        self.heads, self.context_statistics = heads, context_statistics
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    @abstractmethod
+    def features_and_mean(
+        self, images: Float[Tensor, "n k h w"]
+    ) -> tuple[Float[Tensor, "n f h w"], Float[Tensor, "n c h w"]]:
+        """One pass of the network."""
+
+    def forward(
+        self, images: Float[Tensor, "n k h w"], context: Float[Tensor, "m k h w"] | None = None
+    ) -> tuple[GaussianField, Float[Tensor, "b s h w"]]:
+        """The field over all n + m images, and log σ of each.
+
+        Args:
+            images: labelled images; in training they pass with batch statistics.
+            context: further images at which only the divergence is measured.
+        """
+        features, mean = self._all_features(images, context)
+        covariance = LowRankCovariance(
+            self.heads.factors(features).expand(-1, -1, mean.shape[1], -1, -1),
+            self.heads.diagonal(features),
+        )
+        return GaussianField(mean, covariance), self.heads.scale(features)
+
+    def marginals(
+        self, images: Float[Tensor, "n k h w"]
+    ) -> tuple[GaussianField, Float[Tensor, "n s h w"]]:
+        """Mean and variance of each image on its own; the factors are never held at full size."""
+        features, mean = self.features_and_mean(images)
+        variance = self.heads.factor_variance(features) + self.heads.diagonal(features)
+        return GaussianField(mean, MarginalCovariance(variance)), self.heads.scale(features)
+
+    def _all_features(self, images: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
+        if context is None:
+            return self.features_and_mean(images)
+        if not self.training or self.context_statistics == "joint":
+            return self.features_and_mean(torch.cat([images, context]))
+        labelled = self.features_and_mean(images)
+        self.steps += 1
+        # the first steps' running statistics mean nothing: there, context uses its own
+        with normalising_apart(self, running=int(self.steps) > WARM_STATISTICS):
+            odd = self.features_and_mean(context)
+        return torch.cat([labelled[0], odd[0]]), torch.cat([labelled[1], odd[1]])
+
+
+class VariationalGP(FunctionalPosterior):
+    """The posterior around a network that returns feature maps at the images' size.
+
+    Args:
+        backbone: images (n, k, h, w) to features (n, f, h, w).
+        outputs: C: 1 for depth, one per class for segmentation.
+        rank: L.
+        min_diagonal: added to D.
+        options: scale, shared or coarse factors, where training starts.
+        context_statistics: normalisation statistics of context images, see `FunctionalPosterior`.
+        features: channels of the backbone's features; found by one small pass when left out.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        outputs: int,
+        rank: int = 20,
+        min_diagonal: float = 1e-3,
+        options: HeadOptions | None = None,
+        context_statistics: ContextStatistics = "running",
+        features: int | None = None,
+    ) -> None:
+        options = options or HeadOptions()
+        features = feature_channels(backbone) if features is None else features
+        heads = CovarianceHeads(features, outputs, rank, min_diagonal, options)
+        super().__init__(heads, context_statistics)
+        self.backbone = backbone
+        self.mean = nn.Conv2d(features, outputs, 1)
+        nn.init.constant_(self.mean.bias, options.mean)  # type: ignore[arg-type]
+
+    def features_and_mean(
+        self, images: Float[Tensor, "n k h w"]
+    ) -> tuple[Float[Tensor, "n f h w"], Float[Tensor, "n c h w"]]:
+        """Features of the backbone and their mean head."""
+        features = self.backbone(images)
+        if features.ndim != 4 or features.shape[2:] != images.shape[2:]:
+            raise ValueError(
+                f"The backbone turned images of shape {tuple(images.shape)} into "
+                f"{tuple(features.shape)}; VariationalGP wants feature maps (n, f, h, w) at the "
+                "images' size. Up-sample at its end, or use onesigma.wrap for a finished network."
+            )
+        return features, self.mean(features)
+
+
+def bend(x: Tensor, bounds: tuple[float, float]) -> Tensor:
+    """Into the bounds, smoothly: m + r tanh((x - m) / r), the identity around the middle m."""
+    low, high = bounds
+    middle, radius = (low + high) / 2, (high - low) / 2
+    return middle + radius * torch.tanh((x - middle) / radius)
+
+
+def unbend(y: float, bounds: tuple[float, float]) -> float:
+    """The x that `bend` takes to y."""
+    low, high = bounds
+    middle, radius = (low + high) / 2, (high - low) / 2
+    return middle + radius * math.atanh((y - middle) / radius)
+
+
+@contextmanager
+def normalising_apart(module: nn.Module, running: bool) -> Iterator[None]:
+    """Batch normalisation that leaves the running statistics alone; with them, or with its own."""
+    layers = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
+    before = [(layer.training, layer.track_running_stats) for layer in layers]
+    try:
+        for layer in layers:
+            if running:
+                layer.training = False
+            else:
+                layer.track_running_stats = False
+        yield
+    finally:
+        for layer, (training, tracking) in zip(layers, before, strict=True):
+            layer.training, layer.track_running_stats = training, tracking
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode that gives every submodule its own mode back."""
+    before = [(part, part.training) for part in module.modules()]
+    try:
+        module.eval()
+        yield
+    finally:
+        for part, training in before:
+            part.training = training
+
+
+def feature_channels(backbone: nn.Module, channels: int = 3, size: int = 64) -> int:
+    """How many feature maps a backbone returns, by one pass over a small black image."""
+    parameter = next(backbone.parameters(), torch.zeros(()))
+    probe = torch.zeros(1, channels, size, size, dtype=parameter.dtype, device=parameter.device)
+    try:
+        with torch.no_grad(), evaluating(backbone):
+            return int(backbone(probe).shape[1])
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"The backbone did not accept a black image of shape {tuple(probe.shape)} ({error}); "
+            "pass features=<number of its output channels>."
+        ) from error

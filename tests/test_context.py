@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from onesigma.context import (
+    Context,
+    FrequencyNoise,
+    MixedContext,
+    NoisyCopies,
+    PastedMixtures,
+    ShiftedColours,
+    ShuffledPatches,
+)
+
+MAKERS: list[Callable[[int], Context]] = [
+    NoisyCopies,
+    ShuffledPatches,
+    ShiftedColours,
+    PastedMixtures,
+    FrequencyNoise,
+    lambda count: MixedContext([NoisyCopies(), ShuffledPatches(), FrequencyNoise()], count),
+]
+
+
+@pytest.fixture
+def images() -> Tensor:
+    g = torch.Generator().manual_seed(1)
+    coarse = torch.rand(3, 3, 6, 8, generator=g)
+    return torch.nn.functional.interpolate(coarse, (37, 50), mode="bilinear")
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_new_images_only_and_the_same_again(make, count, images) -> None:  # type: ignore[no-untyped-def]
+    before = images.clone()
+    context = make(count)
+    made = context(images, generator=torch.Generator().manual_seed(4))
+    again = context(images, generator=torch.Generator().manual_seed(4))
+    other = context(images, generator=torch.Generator().manual_seed(5))
+    assert made.shape == (count, 3, 37, 50)
+    assert made.isfinite().all()
+    torch.testing.assert_close(made, again, rtol=0, atol=0)
+    assert (made != other).any()
+    torch.testing.assert_close(images, before, rtol=0, atol=0)
+    distance = (made[:, None] - images[None]).abs().mean((2, 3, 4))
+    assert distance.min() > 1e-3
+
+
+def test_noise_has_its_variance_unless_clamped(generator) -> None:  # type: ignore[no-untyped-def]
+    grey = torch.full((1, 3, 200, 200), 0.5)
+    noise = NoisyCopies(variance=0.1)(grey, generator) - grey
+    # the standard error of a variance over S draws is variance·√(2/S)
+    assert abs(noise.var() - 0.1) < 5 * 0.1 * (2 / noise.numel()) ** 0.5
+    clamped = NoisyCopies(variance=0.1, clamp=True)(grey, generator)
+    assert clamped.min() >= 0
+    assert clamped.max() <= 1
+    z = torch.linspace(-6, 6, 100_001)
+    wanted = (
+        torch.distributions.Normal(0, 1).log_prob(z).exp() * (0.1**0.5 * z).clamp(-0.5, 0.5) ** 2
+    )
+    assert abs(clamped.var() - wanted.sum() * (z[1] - z[0])) < 1e-3
+
+
+def test_shuffled_patches_keep_every_pixel(images, generator) -> None:  # type: ignore[no-untyped-def]
+    shuffled = ShuffledPatches(3, grid=4)(images, generator)
+    for channel in range(3):
+        seen = {tuple(row) for row in shuffled[:, channel].flatten(1).sort().values.tolist()}
+        held = {tuple(row) for row in images[:, channel].flatten(1).sort().values.tolist()}
+        assert seen == held
+
+
+def test_pasted_pixels_come_from_the_batch(generator) -> None:  # type: ignore[no-untyped-def]
+    flat = torch.stack([torch.full((3, 40, 40), v) for v in (0.0, 1.0)])
+    pasted = PastedMixtures(2, share=0.3)(flat, generator)
+    assert set(pasted.unique().tolist()) <= {0.0, 1.0}
+    shares = [(p != p.flatten().mode().values).float().mean().item() for p in pasted]
+    assert all(share == 0 or abs(share - 0.3) < 0.02 for share in shares)
+
+
+def test_frequency_noise_has_its_spectrum(generator) -> None:  # type: ignore[no-untyped-def]
+    base = torch.rand(1, 1, 256, 256, generator=generator)
+    made = FrequencyNoise(power=1.0)(base, generator)[0, 0]
+    power = torch.fft.fft2(made - made.mean()).abs().square()
+    f = torch.fft.fftfreq(256)
+    radius = (f[:, None].square() + f[None].square()).sqrt()
+    low, high = (radius > 0.02) & (radius < 0.03), (radius > 0.2) & (radius < 0.3)
+    # amplitudes 1/f: power falls by 100 over a factor of 10 in frequency
+    assert 60 < power[low].mean() / power[high].mean() < 160
+    torch.testing.assert_close(made.mean(), base.mean(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(made.std(), base.std(), rtol=1e-3, atol=1e-3)
+
+
+def test_mixtures_follow_their_weights() -> None:
+    black = torch.zeros(1, 3, 8, 8)
+    never = MixedContext([NoisyCopies(), ShuffledPatches()], count=50, weights=[0.0, 1.0])
+    assert never(black, torch.Generator().manual_seed(0)).abs().max() == 0
+    with pytest.raises(ValueError, match="one weight each"):
+        MixedContext([NoisyCopies()], weights=[1.0, 2.0])
+
+
+def test_bad_requests_are_answered() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        NoisyCopies(count=0)
+    with pytest.raises(ValueError, match="lower grid"):
+        ShuffledPatches(grid=9)(torch.zeros(1, 3, 8, 8))

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from onesigma.covariance import LowRankCovariance, MarginalCovariance
+from onesigma.posterior import HeadOptions, VariationalGP, bend, evaluating, unbend
+from onesigma.wrap import wrap
+
+
+def backbone(features: int = 6) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(3, features, 3, padding=1),
+        nn.BatchNorm2d(features),
+        nn.ReLU(),
+        nn.Dropout(0.1),
+    )
+
+
+def network(outputs: int, up: bool = False) -> nn.Sequential:
+    layers = [*backbone(), nn.Conv2d(6, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, outputs, 1)]
+    if up:
+        layers = [nn.AvgPool2d(2), *layers, nn.Upsample(scale_factor=2)]
+    return nn.Sequential(*layers)
+
+
+OPTIONS = [
+    HeadOptions(),
+    HeadOptions(shared_factors=True, scale="shared"),
+    HeadOptions(stride=4, scale="none"),
+    HeadOptions(stride=3, shared_factors=True),
+]
+
+
+def images(n: int = 3, seed: int = 0) -> Tensor:
+    return torch.rand(n, 3, 13, 18, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("outputs", [1, 4])
+def test_marginals_are_those_of_the_field(options, outputs) -> None:  # type: ignore[no-untyped-def]
+    torch.manual_seed(0)
+    model = VariationalGP(backbone(), outputs, rank=5, options=options).eval()
+    nn.init.normal_(model.heads.factor.weight)
+    q, log_scale = model(images())
+    marginal, same_scale = model.marginals(images())
+    assert isinstance(q.covariance, LowRankCovariance)
+    assert isinstance(marginal.covariance, MarginalCovariance)
+    torch.testing.assert_close(marginal.mean, q.mean)
+    torch.testing.assert_close(marginal.variance, q.variance)
+    torch.testing.assert_close(same_scale, log_scale)
+    scales = {"output": outputs, "shared": 1, "none": 1}[options.scale]
+    assert log_scale.shape == (3, scales, 13, 18)
+
+
+def test_channels_are_those_of_the_paper() -> None:
+    rank, outputs, features = 20, 11, 6
+    model = VariationalGP(backbone(features), outputs, rank)
+    extra = [
+        p for name, p in model.named_parameters() if not name.startswith("backbone") and p.ndim == 4
+    ]
+    assert sum(p.shape[0] for p in extra) == rank * outputs + 3 * outputs
+    shared = VariationalGP(
+        backbone(features), outputs, rank, options=HeadOptions(shared_factors=True)
+    )
+    assert shared.heads.factor.out_channels == rank
+
+
+@pytest.mark.parametrize("variance", [0.25, 4.0, 0.01])
+def test_training_starts_near_the_prior(variance) -> None:  # type: ignore[no-untyped-def]
+    torch.manual_seed(0)
+    options = HeadOptions(mean=0.5, variance=variance, log_scale=-1.0)
+    q, log_scale = VariationalGP(backbone(), 3, rank=20, options=options).eval()(images())
+    assert abs(q.mean.mean() - 0.5) < 0.4
+    assert 0.5 * variance < q.variance.mean() < 2 * variance
+    assert (log_scale + 1.0).abs().max() < 0.3
+
+
+def test_log_scales_stay_in_their_bounds() -> None:
+    bounds = (-6.0, 3.0)
+    x = torch.linspace(-1e3, 1e3, 1001)
+    assert bend(x, bounds).min() >= bounds[0]
+    assert bend(x, bounds).max() <= bounds[1]
+    for y in (-5.0, 0.0, 2.5):
+        assert abs(float(bend(torch.tensor(unbend(y, bounds)), bounds)) - y) < 1e-5
+
+
+def test_context_leaves_labelled_images_and_statistics_alone() -> None:
+    """With running statistics q of the labelled images is what it is without context."""
+    torch.manual_seed(0)
+    model = VariationalGP(backbone()[:3], 2, rank=3, features=6).train()
+    twin = VariationalGP(backbone()[:3], 2, rank=3, features=6).train()
+    twin.load_state_dict(model.state_dict())
+    for step in range(40):
+        q, _ = model(images(seed=step), context=10 * images(2, seed=100 + step))
+        alone, _ = twin(images(seed=step))
+        assert len(q) == 5
+        torch.testing.assert_close(q[:3].mean, alone.mean)
+    ours, theirs = model.state_dict(), twin.state_dict()
+    for key in ("backbone.1.running_mean", "backbone.1.running_var"):
+        torch.testing.assert_close(ours[key], theirs[key])
+    # and the context images are seen as an odd image will be seen at test time
+    odd = 10 * images(2, seed=1000)
+    q, _ = model(images(), context=odd)
+    with evaluating(model):
+        later, _ = model(odd)
+    torch.testing.assert_close(q[3:].mean, later.mean, rtol=0.1, atol=0.05)
+    assert model.training
+    assert all(part.training for part in model.modules())
+
+
+def test_a_joint_batch_mixes_statistics() -> None:
+    torch.manual_seed(0)
+    model = VariationalGP(backbone()[:3], 2, rank=3, features=6, context_statistics="joint").train()
+    with_context, _ = model(images(), context=10 * images(2, seed=9))
+    alone, _ = model(images())
+    assert (with_context[:3].mean - alone.mean).abs().max() > 0.05
+
+
+def test_first_steps_use_the_context_s_own_statistics_without_keeping_them() -> None:
+    torch.manual_seed(0)
+    model = VariationalGP(backbone()[:3], 2, rank=3, features=6).train()
+    q, _ = model(images(), context=1000 * images(2, seed=9))
+    assert q.mean.abs().max() < 50
+    assert model.backbone[1].running_mean.abs().max() < 1  # type: ignore[index,union-attr,operator]
+
+
+def test_modes_come_back_after_an_error() -> None:
+    class Fails(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm2d(3)
+            self.calls = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            if self.calls == 2:
+                raise RuntimeError("no")
+            return self.norm(x)
+
+    model = VariationalGP(Fails(), 2, features=3).train()
+    with pytest.raises(RuntimeError, match="no"):
+        model(images(), context=images())
+    assert model.backbone.norm.training  # type: ignore[union-attr]
+    assert model.backbone.norm.track_running_stats  # type: ignore[union-attr]
+
+
+def test_gradients_reach_every_parameter() -> None:
+    torch.manual_seed(0)
+    model = VariationalGP(backbone(), 2, rank=3)
+    q, log_scale = model(images(), context=images(1, seed=2))
+    (q.mean.square().sum() + q.variance.log().sum() + log_scale.square().sum()).backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+@pytest.mark.parametrize("up", [False, True])
+def test_a_wrapped_network_keeps_its_output_as_the_mean(up) -> None:  # type: ignore[no-untyped-def]
+    torch.manual_seed(0)
+    net = network(4, up).eval()
+    batch = images()[..., :12, :]
+    model = wrap(net, 4, rank=3).eval()
+    marginal, log_scale = model.marginals(batch)
+    torch.testing.assert_close(marginal.mean, net(batch))
+    assert marginal.variance.shape == marginal.mean.shape == log_scale.shape
+    assert model.heads.factor.in_channels == 8
+    q, _ = model(batch, context=batch)
+    assert len(q) == 6
+
+
+def test_wrap_picks_from_dictionaries_and_named_layers() -> None:
+    class Dictionary(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = network(4)
+
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            return {"out": self.net(x)}
+
+    with pytest.raises(TypeError, match="select="):
+        wrap(Dictionary(), 4).marginals(images())
+    model = wrap(Dictionary(), 4, select=lambda out: out["out"], layer="net.5")  # type: ignore[index]
+    assert model.heads.factor.in_channels == 8
+    assert model.marginals(images())[0].mean.shape == (3, 4, 13, 18)
+
+
+@pytest.mark.usefixtures("as_users_call")
+def test_what_does_not_fit_is_explained() -> None:
+    with pytest.raises(ValueError, match="feature maps"):
+        VariationalGP(nn.Conv2d(3, 4, 3, stride=2), 1).marginals(images())
+    with pytest.raises(ValueError, match="features="):
+        VariationalGP(nn.Conv2d(1, 4, 3), 1)
+    with pytest.raises(ValueError, match=r"no convolution with 7 outputs.*6 \(4\)"):
+        wrap(network(4), 7)
+    with pytest.raises(ValueError, match="no layer 'last'"):
+        wrap(network(4), 4, layer="last")
+    with pytest.raises(ValueError, match="up-sample its end"):
+        wrap(nn.Conv2d(3, 4, 3, stride=2), 4).marginals(images())
+    with pytest.raises(ValueError, match="rank"):
+        VariationalGP(backbone(), 1, rank=0)
+    with pytest.raises(ValueError, match="context_statistics"):
+        VariationalGP(backbone(), 1, context_statistics="batch")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="scale"):
+        HeadOptions(scale="class")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="inside"):
+        HeadOptions(log_scale=4.0)
