@@ -24,6 +24,11 @@ TINY = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
 def parameters(network: nn.Module) -> int:
     return sum(p.numel() for p in network.parameters())
 
@@ -111,25 +116,30 @@ def test_pixels_stay_in_their_place(make):
 
 
 @pytest.mark.parametrize("make", TINY)
-def test_a_pixel_influences_features_around_itself(make):
-    network = make().double().eval()
-    image = torch.rand(1, 3, 64, 64, dtype=torch.float64, requires_grad=True)
-    network(image)[..., 30, 41].sum().backward()
-    strength = image.grad.abs().sum((0, 1))
-    rows = (strength.sum(1) * torch.arange(64)).sum() / strength.sum()
-    columns = (strength.sum(0) * torch.arange(64)).sum() / strength.sum()
-    assert abs(rows - 30) < 3
-    assert abs(columns - 41) < 3
+def test_a_feature_is_about_the_pixels_around_it(make):
+    # The centre of what it looks at, over random weights; a 3 × 3 kernel cannot up-sample by two
+    # without a shift of half a pixel at each resolution.
+    strength = torch.zeros(96, 96, dtype=torch.float64)
+    for _ in range(4):
+        network = make().double().eval()
+        image = torch.rand(1, 3, 96, 96, dtype=torch.float64, requires_grad=True)
+        network(image)[..., 46, 51].sum().backward()
+        strength += image.grad.abs().sum((0, 1))
+    position = torch.arange(96.0, dtype=torch.float64)
+    row, column = strength.sum(1) @ position, strength.sum(0) @ position
+    assert abs(row / strength.sum() - 46) < network.stride / 2
+    assert abs(column / strength.sum() - 51) < network.stride / 2
 
 
 @pytest.mark.parametrize("make", [*TINY, *SMALL])
 def test_gradients_reach_every_parameter(make):
     network = make(dropout=0.1)
-    network(torch.rand(2, 3, 32, 32)).square().mean().backward()
+    network(torch.rand(2, 3, 96, 96)).square().mean().backward()
     for name, parameter in network.named_parameters():
         if ".bias" not in name:
             assert parameter.grad is not None, name
-            assert parameter.grad.abs().sum() > 0, name
+            # skips included: no block of input channels is without a gradient
+            assert (parameter.grad != 0).float().mean() > 0.6, name
 
 
 @pytest.mark.parametrize("make", [*TINY, *SMALL, fc_densenet103])
