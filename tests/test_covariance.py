@@ -16,6 +16,13 @@ from onesigma.covariance import (
 )
 
 
+def shared_factor(n: int = 4) -> LowRankCovariance:
+    return LowRankCovariance(
+        torch.randn(n, 2, 1, 2, 5, dtype=torch.float64),
+        torch.rand(n, 3, 2, 5, dtype=torch.float64) + 0.1,
+    )
+
+
 def entry(covariance: Covariance, i: int, j: int) -> Tensor:
     """cov(f_i, f_j) straight from the definition."""
     if isinstance(covariance, LowRankCovariance):
@@ -23,7 +30,7 @@ def entry(covariance: Covariance, i: int, j: int) -> Tensor:
             covariance.factor[i, r] * covariance.factor[j, r]
             for r in range(covariance.factor.shape[1])
         )
-        return total + (covariance.diagonal[i] if i == j else 0)
+        return total + covariance.diagonal[i] * (i == j)
     assert isinstance(covariance, BlockCovariance)
     return covariance.tensor[i, j]
 
@@ -68,7 +75,7 @@ class JointContract:
 
     def test_shape_and_length(self) -> None:
         covariance = self.make()
-        assert covariance.output_shape == (3, 2, 5)
+        assert covariance.shape == (4, 3, 2, 5)
         assert len(covariance) == 4
 
 
@@ -78,6 +85,10 @@ class TestBlock(JointContract):
 
 class TestLowRank(JointContract):
     make = staticmethod(low_rank)
+
+
+class TestSharedFactor(JointContract):
+    make = staticmethod(shared_factor)
 
 
 def test_equal_images_stay_two_variables() -> None:
@@ -97,7 +108,7 @@ def test_marginal_is_cut_over_images() -> None:
 def test_wrong_shapes_say_what_was_wanted() -> None:
     with pytest.raises(ValueError, match=r"\(n, n, c or 1, h, w\)"):
         BlockCovariance(torch.zeros(2, 3, 1, 4, 4))
-    with pytest.raises(ValueError, match="same n, c, h, w"):
+    with pytest.raises(ValueError, match="same n, h, w"):
         LowRankCovariance(torch.zeros(2, 3, 1, 4, 4), torch.zeros(3, 1, 4, 4))
     with pytest.raises(ValueError, match=r"\(n, c or 1, h, w\)"):
         MarginalCovariance(torch.zeros(2, 4))

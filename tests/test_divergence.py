@@ -19,6 +19,9 @@ def leaves(kind: str, n: int, channels: int, seed: int) -> list[Tensor]:
     """The tensors a covariance of this kind is made of, ready for gradients."""
     g = torch.Generator().manual_seed(seed)
     _, h, w = SHAPE
+    if kind == "shared factor":
+        factor, diagonal = leaves("low rank", n, channels, seed)
+        return [factor[:, :, :1].detach().clone().requires_grad_(), diagonal]
     if kind == "low rank":
         factor = torch.randn(n, 3, channels, h, w, generator=g, dtype=torch.float64)
         diagonal = torch.rand(n, channels, h, w, generator=g, dtype=torch.float64) + 0.1
@@ -51,7 +54,7 @@ def symmetric(grad: Tensor, tensor: Tensor) -> Tensor:
     [
         (*q, *p)
         for q, p in itertools.product(
-            itertools.product(["low rank", "block"], [1, 3]),
+            itertools.product(["low rank", "block", "shared factor"], [1, 3]),
             itertools.product(["block", "low rank"], [1, 3]),
         )
     ],

@@ -6,7 +6,7 @@ import torch
 from dense import dense_covariance
 from onesigma.covariance import BlockCovariance, JointCovariance, MarginalCovariance
 from onesigma.field import GaussianField, cat
-from test_covariance import block, low_rank
+from test_covariance import block, low_rank, shared_factor
 
 DRAWS = 40_000
 
@@ -15,7 +15,7 @@ def field(covariance: JointCovariance) -> GaussianField:
     return GaussianField(torch.randn(4, 3, 2, 5, dtype=torch.float64), covariance)
 
 
-@pytest.mark.parametrize("make", [block, low_rank])
+@pytest.mark.parametrize("make", [block, low_rank, shared_factor])
 @pytest.mark.parametrize("joint", [True, False])
 def test_samples_have_the_field_s_moments(make, joint, generator) -> None:  # type: ignore[no-untyped-def]
     torch.manual_seed(0)
@@ -66,7 +66,7 @@ def test_one_covariance_for_all_outputs() -> None:
         GaussianField(torch.zeros(4, 3, 2, 6), shared)
 
 
-@pytest.mark.parametrize("make", [block, low_rank])
+@pytest.mark.parametrize("make", [block, low_rank, shared_factor])
 def test_cat_invents_no_covariance(make) -> None:  # type: ignore[no-untyped-def]
     a, b = field(make()), field(make())[:2]
     both = cat([a, b])

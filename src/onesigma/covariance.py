@@ -22,12 +22,17 @@ class Covariance(ABC):
     def variance(self) -> Float[Tensor, "n #c h w"]:
         """The diagonal, cov(f_i, f_i)."""
 
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int, int, int]:
+        """(n, #c, h, w), the shape of the variance."""
+
     @abstractmethod
     def __getitem__(self, images: slice) -> Covariance:
         """The covariance of these images alone (both image axes are cut)."""
 
     def __len__(self) -> int:
-        return self.variance.shape[0]
+        return self.shape[0]
 
 
 class JointCovariance(Covariance):
@@ -36,11 +41,6 @@ class JointCovariance(Covariance):
     @abstractmethod
     def blocks(self, pixels: slice | None = None) -> Float[Tensor, "n n *outputs"]:
         """The n × n matrices: all, or those of a slice of the flattened (c, h, w) outputs."""
-
-    @property
-    @abstractmethod
-    def output_shape(self) -> tuple[int, int, int]:
-        """(#c, h, w): one matrix for each of these."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +67,10 @@ class BlockCovariance(JointCovariance):
         return torch.einsum("iichw->ichw", self.tensor)
 
     @property
-    def output_shape(self) -> tuple[int, int, int]:
-        """(#c, h, w)."""
-        c, h, w = self.tensor.shape[2:]
-        return c, h, w
+    def shape(self) -> tuple[int, int, int, int]:
+        """(n, #c, h, w)."""
+        n, c, h, w = self.tensor.shape[1:]
+        return n, c, h, w
 
     def __getitem__(self, images: slice) -> BlockCovariance:
         return BlockCovariance(self.tensor[images, images])
@@ -85,7 +85,8 @@ class LowRankCovariance(JointCovariance):
     """Σ_ij = Σ_r g_r(x_i) g_r(x_j) + δ_ij D(x_i), the form of the network (paper eq. q_covariance).
 
     δ means "the same position in the batch", so that two equal images stay two variables. The
-    paper's 1/L is inside the factor.
+    paper's 1/L is inside the factor. A factor with one channel is shared by the outputs of the
+    diagonal, which stay independent of each other.
 
     Attributes:
         factor: g.
@@ -97,10 +98,11 @@ class LowRankCovariance(JointCovariance):
 
     def __post_init__(self) -> None:
         factor, diagonal = tuple(self.factor.shape), tuple(self.diagonal.shape)
-        if len(factor) != 5 or (factor[0], *factor[2:]) != diagonal:
+        fits = len(factor) == 5 and len(diagonal) == 4 and factor[2] in {1, diagonal[1]}
+        if not fits or (factor[0], *factor[3:]) != (diagonal[0], *diagonal[2:]):
             raise ValueError(
                 f"LowRankCovariance got a factor of shape {factor} and a diagonal of shape "
-                f"{diagonal}; it wants (n, r, c, h, w) and (n, c, h, w) with the same n, c, h, w."
+                f"{diagonal}; it wants (n, r, c or 1, h, w) and (n, c, h, w) with the same n, h, w."
             )
 
     @property
@@ -109,21 +111,20 @@ class LowRankCovariance(JointCovariance):
         return self.factor.square().sum(1) + self.diagonal
 
     @property
-    def output_shape(self) -> tuple[int, int, int]:
-        """(#c, h, w)."""
-        c, h, w = self.diagonal.shape[1:]
-        return c, h, w
+    def shape(self) -> tuple[int, int, int, int]:
+        """(n, #c, h, w)."""
+        n, c, h, w = self.diagonal.shape
+        return n, c, h, w
 
     def __getitem__(self, images: slice) -> LowRankCovariance:
         return LowRankCovariance(self.factor[images], self.diagonal[images])
 
     def blocks(self, pixels: slice | None = None) -> Float[Tensor, "n n *outputs"]:
         """Σ_ij, formed by products and sums over r (einsum is slow on tiny image axes)."""
+        factor = self.factor.expand(-1, -1, self.shape[1], -1, -1)
         if pixels is None:
-            return low_rank_blocks(self.factor, self.diagonal)
-        return low_rank_blocks(
-            self.factor.flatten(2)[..., pixels], self.diagonal.flatten(1)[:, pixels]
-        )
+            return low_rank_blocks(factor, self.diagonal)
+        return low_rank_blocks(factor.flatten(2)[..., pixels], self.diagonal.flatten(1)[:, pixels])
 
 
 class MarginalCovariance(Covariance):
@@ -145,6 +146,12 @@ class MarginalCovariance(Covariance):
     def variance(self) -> Float[Tensor, "n #c h w"]:
         """cov(f_i, f_i)."""
         return self._variance
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(n, #c, h, w)."""
+        n, c, h, w = self._variance.shape
+        return n, c, h, w
 
     def __getitem__(self, images: slice) -> MarginalCovariance:
         return MarginalCovariance(self._variance[images])

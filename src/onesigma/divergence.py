@@ -67,7 +67,7 @@ def kl_divergence(
 
 
 class _LowRank:
-    """Blocks from factors (n, r, c, p) and diagonals (n, c, p)."""
+    """Blocks from factors (n, r, c or 1, p) and diagonals (n, c, p)."""
 
     size = 2
 
@@ -80,27 +80,39 @@ class _LowRank:
         return tensors[1].shape[1]
 
     @staticmethod
-    def blocks(tensors: tuple[Tensor, ...], c: int, cut: slice) -> Tensor:
-        """Σ_ij = Σ_r g_ri g_rj + δ_ij D_i."""
-        factor, diagonal = tensors[0][:, :, c, cut], tensors[1][:, c, cut]
-        out = diagonal.new_zeros(len(diagonal), *diagonal.shape)
-        torch.diagonal(out, dim1=0, dim2=1).copy_(diagonal.movedim(0, -1))
-        groups = row_groups(len(out))
-        for r in range(factor.shape[1]):
-            for top, end in groups:
-                out[top:end, :end].addcmul_(factor[top:end, None, r], factor[None, :end, r])
-        mirror_(out, groups)
-        return out
+    def blocks(tensors: tuple[Tensor, ...], cut: slice) -> Iterator[Tensor]:
+        """Σ_ij = Σ_r g_ri g_rj + δ_ij D_i, class by class; a shared product is formed once."""
+        factor, diagonal = tensors[0][..., cut], tensors[1][..., cut]
+        for c in range(diagonal.shape[1]):
+            if c < factor.shape[2]:
+                product = _gram(factor[:, :, c])
+            out = product if factor.shape[2] > 1 else product.clone()
+            torch.diagonal(out, dim1=0, dim2=1).add_(diagonal[:, c].movedim(0, -1))
+            yield out
 
     @staticmethod
     def pull_back(
-        tensors: tuple[Tensor, ...], grads: tuple[Tensor, ...], grad: Tensor, c: int, cut: slice
+        tensors: tuple[Tensor, ...], grads: tuple[Tensor, ...], grad: Tensor, cut: slice
     ) -> None:
         """∂g_ri = 2 Σ_j ∂Σ_ij g_rj,  ∂D_i = ∂Σ_ii for a symmetric ∂Σ."""
-        factor, out = tensors[0][:, :, c, cut], grads[0][:, :, c, cut]
-        for j in range(factor.shape[0]):
-            out.addcmul_(grad[:, j, None], factor[None, j], value=2)
-        grads[1][:, c, cut] += torch.diagonal(grad, dim1=0, dim2=1).movedim(-1, 0)
+        factor, out, diagonal = tensors[0][..., cut], grads[0][..., cut], grads[1][..., cut]
+        for i in range(len(grad)):
+            diagonal[i] += grad[i, i].sum_to_size(diagonal.shape[1:])
+        grad = grad.sum_to_size(*grad.shape[:2], *factor.shape[2:])
+        for c in range(factor.shape[2]):
+            for j in range(len(grad)):
+                out[:, :, c].addcmul_(grad[:, j, None, c], factor[None, j, :, c], value=2)
+
+
+def _gram(factor: Tensor) -> Tensor:
+    """Σ_r g_ri g_rj of factors (n, r, p), by rank-one updates that stay in cache."""
+    n, rank, pixels = factor.shape
+    out, groups = factor.new_zeros(n, n, pixels), row_groups(n)
+    for r in range(rank):
+        for top, end in groups:
+            out[top:end, :end].addcmul_(factor[top:end, None, r], factor[None, :end, r])
+    mirror_(out, groups)
+    return out
 
 
 class _Blocks:
@@ -118,14 +130,16 @@ class _Blocks:
         return tensors[0].shape[2]
 
     @staticmethod
-    def blocks(tensors: tuple[Tensor, ...], c: int, cut: slice) -> Tensor:
-        return tensors[0][:, :, c, cut].clone()
+    def blocks(tensors: tuple[Tensor, ...], cut: slice) -> Iterator[Tensor]:
+        for c in range(tensors[0].shape[2]):
+            yield tensors[0][:, :, c, cut].clone()
 
     @staticmethod
     def pull_back(
-        tensors: tuple[Tensor, ...], grads: tuple[Tensor, ...], grad: Tensor, c: int, cut: slice
+        tensors: tuple[Tensor, ...], grads: tuple[Tensor, ...], grad: Tensor, cut: slice
     ) -> None:
-        grads[0][:, :, c, cut] += grad
+        out = grads[0][..., cut]
+        out += grad.sum_to_size(out.shape)
 
 
 _Form = type[_LowRank] | type[_Blocks]
@@ -219,11 +233,8 @@ def _pull_back(
     if d_blocks is None:
         return (None,) * form.size
     grads = tuple(torch.zeros_like(t) for t in tensors)
-    shared = form.channels(tensors) == 1
     for cut in _chunks(len(d_blocks), grad_kl.shape[1]):
-        for c in range(len(grad_kl)):
-            grad = d_blocks[:, :, c, cut] * grad_kl[c, cut]
-            form.pull_back(tensors, grads, grad, 0 if shared else c, cut)
+        form.pull_back(tensors, grads, d_blocks[..., cut] * grad_kl[:, cut], cut)
     return grads
 
 
@@ -238,12 +249,13 @@ def _inverted_chunks(
     n, classes, pixels = shape
     q_shared, p_shared = q_form.channels(q_tensors) == 1, p_form.channels(p_tensors) == 1
     for cut in _chunks(n, pixels):
+        q_blocks, p_blocks = q_form.blocks(q_tensors, cut), p_form.blocks(p_tensors, cut)
         for c in range(classes):
             if c == 0 or not q_shared:
-                sigma = q_form.blocks(q_tensors, c, cut)
+                sigma = next(q_blocks)
                 q = sweep_(sigma.clone())
             if c == 0 or not p_shared:
-                p = sweep_(p_form.blocks(p_tensors, c, cut))
+                p = sweep_(next(p_blocks))
             yield _Chunk(c, cut, sigma, q, p)
 
 
@@ -283,7 +295,7 @@ def _diagnosis(
 ) -> str:
     assert isinstance(field.covariance, JointCovariance)
     c, h, w = output
-    channels, height, width = field.covariance.output_shape
+    _, channels, height, width = field.covariance.shape
     position = ((0 if channels == 1 else c) * height + h) * width + w
     matrix = field.covariance.blocks(slice(position, position + 1))[..., 0].detach().double()
     image = _first_dependent(matrix + jitter * torch.eye(len(matrix), dtype=torch.float64))

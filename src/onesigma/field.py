@@ -34,7 +34,7 @@ class GaussianField:
     covariance: Covariance
 
     def __post_init__(self) -> None:
-        mean, variance = tuple(self.mean.shape), tuple(self.covariance.variance.shape)
+        mean, variance = tuple(self.mean.shape), self.covariance.shape
         fits = len(mean) == 4 and variance in {mean, (mean[0], 1, *mean[2:])}
         if not fits:
             raise ValueError(

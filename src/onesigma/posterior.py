@@ -189,10 +189,7 @@ class FunctionalPosterior(nn.Module, ABC):
             context: further images at which only the divergence is measured.
         """
         features, mean = self._all_features(images, context)
-        covariance = LowRankCovariance(
-            self.heads.factors(features).expand(-1, -1, mean.shape[1], -1, -1),
-            self.heads.diagonal(features),
-        )
+        covariance = LowRankCovariance(self.heads.factors(features), self.heads.diagonal(features))
         return GaussianField(mean, covariance), self.heads.scale(features)
 
     def marginals(

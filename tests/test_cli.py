@@ -1,0 +1,204 @@
+"""The command line: what it prints, what it returns, what it suggests."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from onesigma.cli import COMMANDS, main, parse_overrides
+from onesigma.training import RecipeError, load_recipe
+
+TINY = [
+    *("--data.options.size", "[32, 32]"),
+    *("--data.splits", "{train: {length: 6}, test: {length: 4}}"),
+    *("--network.name", "unet", "--network.options.widths", "[4, 8]"),
+    *("--posterior.rank", "2", "--stages.epochs", "1", "--stages.batch", "3"),
+    *("--trainer.threads", "1", "--trainer.accelerator", "cpu"),
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Two evaluated runs that differ in their seed."""
+    folder = tmp_path_factory.mktemp("runs")
+    names = [str(folder / f"seed{seed}") for seed in (0, 1)]
+    for seed, name in enumerate(names):
+        words = ["train", "scenes-segmentation", "--out", name, *TINY, "--quiet"]
+        assert main([*words, "--seed", str(seed)]) == 0
+        assert main(["evaluate", name]) == 0
+    return names
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    assert f"Example:\n  onesigma {command}" in capsys.readouterr().out
+
+
+def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes"]) == 0
+    listed = capsys.readouterr().out
+    for name in ("scenes-segmentation", "scenes-depth", "camvid-small", "nyuv2-small", "camvid"):
+        assert f"\n{name} " in f"\n{listed}"
+    assert main(["recipes", "camvid"]) == 0
+    assert "fc_densenet103" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["trian", "x"], "train"),
+        (["train", "scenes-segmentatoin"], "scenes-segmentation"),
+        (["train", "scenes-depth", "--stages.epoch", "3"], "stages.epochs"),
+        (["train", "scenes-depth", "--stages.0.optimiser.lrr", "3"], "stages.0.optimiser.lr"),
+        (["train", "scenes-depth", "--data.rooot", "x"], "data.root"),
+        (["train", "scenes-depth", "--seeed", "1"], "seed"),
+        (["train", "scenes-depth", "--method.name", "mc_droput"], "mc_dropout"),
+        (["train", "scenes-depth", "--seed"], "wants a value"),
+        (["train", "scenes-depth", "--seed", "many"], "seed"),
+        (["evaluate", "nowhere"], "not a run"),
+        (["evaluate", "nowhere", "--data.rot", "x"], "--data.root"),
+        (["compare", "one"], "two or more"),
+    ],
+)
+def test_mistakes_are_answered_with_what_was_meant(
+    words: list[str], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main(words) != 0
+    assert hint in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["--network.name", "fc_densnet_small"], "fc_densenet_small"),
+        (["--network.options.dropuot", "0.1"], "dropout"),
+        (["--likelihood.name", "laplase"], "laplace"),
+        (["--stages.augment.flipp", "0.1"], "flip"),
+    ],
+)
+def test_mistakes_in_parts_are_found_before_there_is_a_run(
+    words: list[str], hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert main(["train", "scenes-depth", "--out", str(out), *TINY, *words]) == 1
+    assert f"Did you mean '{hint}'?" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_overrides_reach_one_stage_or_all() -> None:
+    words = ["--stages.epochs", "7", "--stages.1.optimiser.lr=1e-4", "--data.eval_size", "[8, 9]"]
+    recipe = load_recipe("camvid", parse_overrides(words))
+    assert [stage.epochs for stage in recipe.stages] == [7, 7]
+    assert [stage.optimiser.lr for stage in recipe.stages] == [1e-3, 1e-4]
+    assert recipe.data.eval_size == (8, 9)
+    with pytest.raises(RecipeError, match="the last is 1"):
+        load_recipe("camvid", {"stages.2.epochs": 1})
+
+
+def test_train_says_where_the_run_is_and_refuses_a_second(
+    runs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "scenes-segmentation", "--out", runs[0], *TINY, "--seed", "0"]
+    assert main(words) == 1
+    assert "already holds a run" in capsys.readouterr().err
+    assert main([*words, "--resume"]) == 0
+    printed = capsys.readouterr().out
+    assert "finished already" in printed
+    assert runs[0] in printed
+
+
+def test_evaluate_writes_where_it_says(
+    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "fog.json"
+    words = ["evaluate", runs[0], "--data.options.odd", "fog", "--out", str(file)]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert str(file) in printed
+    assert "miou" in printed
+    fog, clear = json.loads(file.read_text()), json.loads(Path(runs[0], "metrics.json").read_text())
+    assert fog["per_image"][0]["name"] != clear["per_image"][0]["name"]
+    assert clear["split"] == "test"
+    assert clear["epistemic"]["nll"] == pytest.approx(clear["set"]["nll"], rel=1e-5)
+
+
+def test_compare_marks_what_differs(
+    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", *runs]) == 0
+    printed = capsys.readouterr().out
+    rows = {line.split()[0]: line for line in printed.splitlines() if line}
+    metrics = [json.loads(Path(run, "metrics.json").read_text()) for run in runs]
+    for entry in metrics:
+        assert f"{entry['intervals']['nll']['value']:.4g}" in rows["nll"]
+    for name in ("config.yaml", "metrics.json"):
+        (tmp_path / name).write_bytes(Path(runs[0], name).read_bytes())
+    assert main(["compare", runs[0], str(tmp_path)]) == 0
+    same = capsys.readouterr().out
+    assert not any(line.endswith("*") for line in same.splitlines())
+    assert main(["compare", runs[0], runs[0]]) == 2
+
+
+def test_compare_asks_for_an_evaluation(
+    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.yaml").write_text(Path(runs[0], "config.yaml").read_text())
+    assert main(["compare", runs[0], str(tmp_path)]) == 1
+    assert "onesigma evaluate" in capsys.readouterr().err
+
+
+def test_predict_skips_what_it_cannot_read(
+    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for name in ("a.png", "b.jpg"):
+        Image.fromarray(np.full((30, 36, 3), 90, np.uint8)).save(photos / name)
+    (photos / "broken.png").write_bytes(b"not an image")
+    out = tmp_path / "maps"
+    assert main(["predict", runs[0], str(photos), "missing.png", "--out", str(out)]) == 1
+    printed = capsys.readouterr()
+    assert "broken.png" in printed.err
+    assert "missing.png" in printed.err
+    assert "2 images" in printed.out
+    assert str(out) in printed.out
+    assert "0 to 2.398" in printed.out  # log 11 nats: the scale is fixed and told
+    assert {path.name for path in out.glob("*.npz")} == {"a.npz", "b.npz"}
+    assert main(["predict", runs[0], str(photos / "a.png"), "--out", str(out)]) == 0
+
+
+def test_ctrl_c_says_how_to_resume(tmp_path: Path) -> None:
+    words = ["train", "scenes-segmentation", "--out", str(tmp_path / "run"), *TINY]
+    words += ["--stages.epochs", "1000", "--trainer.checkpoint_steps", "1"]
+
+    def command() -> None:
+        with (tmp_path / "printed").open("w") as file, redirect_stdout(file):
+            status = main(words)
+        os._exit(status)
+
+    child = multiprocessing.get_context("fork").Process(target=command)
+    child.start()
+    assert child.pid is not None
+    while not list(tmp_path.glob("run/checkpoints/*")) and child.is_alive():
+        time.sleep(0.01)
+    os.kill(child.pid, signal.SIGINT)
+    child.join(60)
+    printed = (tmp_path / "printed").read_text()
+    assert child.exitcode == 130
+    assert f"onesigma train scenes-segmentation --out {tmp_path / 'run'}" in printed
+    assert printed.rstrip().endswith("--resume")

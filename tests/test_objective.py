@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import MultivariateNormal
+
+from onesigma.covariance import BlockCovariance
+from onesigma.divergence import kl_divergence
+from onesigma.field import GaussianField
+from onesigma.likelihoods.gaussian import Gaussian
+from onesigma.objective import FunctionalELBO, data_weight, functional_elbo
+
+
+def test_averages_and_weight() -> None:
+    fit, kl = -torch.rand(2, 3, 4), torch.rand(5, 3, 4)
+    valid = torch.rand(2, 3, 4) > 0.3
+    fit = fit * valid
+    elbo = functional_elbo(fit, kl, valid, kl_weight=0.25)
+    torch.testing.assert_close(elbo.fit, fit[valid].mean())
+    torch.testing.assert_close(elbo.kl, kl.sum() / 24)
+    torch.testing.assert_close(elbo.value, elbo.fit - 0.25 * elbo.kl)
+    published = functional_elbo(fit, kl, valid, normalisation="valid")
+    torch.testing.assert_close(published.kl, kl.sum() / valid.sum())
+    nothing = functional_elbo(torch.zeros(2, 3, 4), kl, torch.zeros(2, 3, 4, dtype=torch.bool))
+    assert nothing.fit == 0
+    assert nothing.value.isfinite()
+
+
+@pytest.mark.usefixtures("as_users_call")
+def test_bad_requests_are_answered() -> None:
+    with pytest.raises(ValueError, match="labelled"):
+        functional_elbo(torch.zeros(1, 2, 2), torch.zeros(1, 2, 2), normalisation="all")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="batch ≤ training"):
+        data_weight(5, 4)
+    assert data_weight(4, 367) == 4 / 367
+
+
+class FreePosterior:
+    """q whose mean and covariance are the parameters themselves."""
+
+    def __init__(self, n: int, h: int, w: int) -> None:
+        self.mean = torch.zeros(n, 1, h, w, dtype=torch.float64, requires_grad=True)
+        start = torch.eye(n, dtype=torch.float64)[:, :, None, None, None].repeat(1, 1, 1, h, w)
+        self.root = start.requires_grad_()
+
+    def field(self) -> GaussianField:
+        blocks = torch.einsum("ikchw,jkchw->ijchw", self.root, self.root)
+        return GaussianField(self.mean, BlockCovariance(blocks))
+
+
+def prior_blocks(n: int, h: int, w: int) -> Tensor:
+    """A different random kernel matrix over the images at each pixel."""
+    g = torch.Generator().manual_seed(3)
+    root = torch.randn(n, 3, 1, h, w, generator=g, dtype=torch.float64)
+    noise = 0.2 * torch.eye(n, dtype=torch.float64)[:, :, None, None, None]
+    return torch.einsum("ikchw,jkchw->ijchw", root, root) + noise
+
+
+def test_maximising_the_objective_is_exact_gp_regression() -> None:
+    """All images, Gaussian noise, a free q: the bound is the log marginal likelihood."""
+    n, h, w, sigma = 5, 2, 2, 0.7
+    g = torch.Generator().manual_seed(0)
+    target = torch.randn(n, 1, h, w, generator=g, dtype=torch.float64)
+    blocks, prior_mean = prior_blocks(n, h, w), 0.5
+    p = GaussianField(torch.full_like(target, prior_mean), BlockCovariance(blocks))
+    log_scale = torch.full_like(target, math.log(sigma))
+    q = FreePosterior(n, h, w)
+
+    def bound() -> FunctionalELBO:
+        fit = Gaussian().expected_log_prob(target, q.field(), log_scale)
+        return functional_elbo(fit, kl_divergence(q.field(), p))
+
+    optimiser = torch.optim.LBFGS(
+        [q.mean, q.root], max_iter=2000, tolerance_grad=1e-11, tolerance_change=1e-15,
+        history_size=50, line_search_fn="strong_wolfe",
+    )  # fmt: skip
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        loss = -bound().value
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)  # type: ignore[arg-type]
+    evidence = torch.zeros((), dtype=torch.float64)
+    noise = sigma**2 * torch.eye(n, dtype=torch.float64)
+    for i in range(h):
+        for j in range(w):
+            k, y = blocks[:, :, 0, i, j], target[:, 0, i, j]
+            gain = torch.linalg.solve(k + noise, k).T
+            exact_mean = prior_mean + gain @ (y - prior_mean)
+            exact_covariance = k - gain @ k
+            torch.testing.assert_close(q.mean[:, 0, i, j], exact_mean, rtol=0, atol=1e-6)
+            ours = q.field().covariance.blocks()[:, :, 0, i, j]  # type: ignore[attr-defined]
+            torch.testing.assert_close(ours, exact_covariance, rtol=0, atol=1e-6)
+            evidence += MultivariateNormal(torch.full_like(y, prior_mean), k + noise).log_prob(y)
+    assert abs(float(bound().value) * n * h * w - float(evidence)) < 1e-6
+
+
+def minibatch_variance(images: int, weight: float) -> float:
+    """Variance of q at the optimum of the mini-batch objective, images independent.
+
+    One constant function (an image-independent q) is learned from batches of one image with a prior
+    of variance k: the stationary point of E_batch[fit] - weight·KL.
+    """
+    prior, sigma = 2.0, 0.5
+    log_variance = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    target = torch.randn(images, 1, 1, 1, dtype=torch.float64)
+    optimiser = torch.optim.LBFGS([log_variance], max_iter=200, tolerance_grad=1e-12)
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        loss = torch.zeros((), dtype=torch.float64)
+        for y in target:
+            variance = log_variance.exp().reshape(1, 1, 1, 1, 1)
+            q = GaussianField(target.mean(0, keepdim=True), BlockCovariance(variance))
+            p = GaussianField(
+                torch.zeros_like(q.mean), BlockCovariance(torch.full_like(variance, prior))
+            )
+            scale = torch.full_like(q.mean, math.log(sigma))
+            fit = Gaussian().expected_log_prob(y[None], q, scale)
+            elbo = functional_elbo(fit, kl_divergence(q, p), kl_weight=weight)
+            loss = loss - elbo.value / images
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)  # type: ignore[arg-type]
+    return float(log_variance.detach().exp())
+
+
+def test_variance_falls_with_the_data_only_at_weight_b_over_n() -> None:
+    torch.manual_seed(0)
+    prior, sigma = 2.0, 0.5
+    for images in (4, 16, 64):
+        # weight 1: s² = (1/k + 1/σ²)⁻¹, whatever N
+        assert abs(minibatch_variance(images, 1.0) - 1 / (1 / prior + 1 / sigma**2)) < 1e-6
+        # weight B/N with B = 1: the exact posterior of a constant, s² = (1/k + N/σ²)⁻¹
+        exact = 1 / (1 / prior + images / sigma**2)
+        assert abs(minibatch_variance(images, data_weight(1, images)) - exact) < 1e-6

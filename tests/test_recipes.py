@@ -1,0 +1,98 @@
+"""Every recipe: two steps, evaluation and prediction, on tiny files in the real format."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "training"))
+from tiny_files import write_camvid, write_make3d, write_nyuv2
+
+from onesigma.cli import main
+from onesigma.training import load_recipe, recipe_names
+from onesigma.training.components import build_network
+
+WRITERS = {"camvid": write_camvid, "nyuv2": write_nyuv2, "make3d": write_make3d}
+
+
+def small_arguments() -> list[str]:
+    return [
+        *("--network.name", "unet", "--network.options", "{widths: [4, 8], dropout: 0.2}"),
+        *("--posterior.rank", "2", "--method.passes", "2", "--stages.epochs", "1"),
+        *("--data.workers", "0", "--trainer.threads", "1", "--trainer.accelerator", "cpu"),
+        "--quiet",
+    ]
+
+
+def data_arguments(name: str, root: Path) -> tuple[list[str], int]:
+    """Where the data are, and how many images a test split has."""
+    if name.startswith("scenes"):
+        sizes = "{train: {length: 8}, val: {length: 2}, test: {length: 3}}"
+        return ["--data.options.size", "[32, 40]", "--data.splits", sizes], 3
+    kind = name.split("-")[0]
+    sized = ["--data.eval_size", "[32, 40]"] if name.endswith("small") or kind == "make3d" else []
+    if kind == "camvid" and not name.endswith("small"):
+        sized = ["--stages.0.crop", "[24, 24]", "--stages.0.batch", "2"]
+    else:
+        sized += ["--stages.size", "[32, 40]", "--stages.batch", "2"]
+    return ["--data.root", str(WRITERS[kind](root)), *sized], 4
+
+
+@pytest.mark.filterwarnings("ignore:.*lists 4 pairs")
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_trains_evaluates_and_predicts(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, images = data_arguments(name, tmp_path / "data")
+    run, maps = str(tmp_path / "run"), tmp_path / "maps"
+    assert main(["train", name, "--out", run, *small_arguments(), *data]) == 0, capsys.readouterr()
+    assert main(["evaluate", run]) == 0, capsys.readouterr()
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["images"] == images
+    assert len(metrics["per_image"]) == images
+    assert all(np.isfinite(record["nll"]) for record in metrics["per_image"])
+    picture = tmp_path / "picture.png"
+    from PIL import Image
+
+    Image.fromarray(np.zeros((36, 44, 3), np.uint8)).save(picture)
+    assert main(["predict", run, str(picture), "--out", str(maps)]) == 0, capsys.readouterr()
+    arrays = np.load(maps / "picture.npz")
+    assert {"prediction", "total", "epistemic", "aleatoric"} <= set(arrays)
+    assert all(arrays[key].shape == (36, 44) for key in ("prediction", "total", "epistemic"))
+    pictures = {path.name for path in maps.glob("*.png")}
+    assert pictures == {
+        f"picture_{kind}.png" for kind in ("prediction", "total", "epistemic", "aleatoric")
+    }
+
+
+def test_the_papers_recipe_says_what_the_paper_says() -> None:
+    recipe = load_recipe("camvid")
+    crops, full = recipe.stages
+    assert (crops.epochs, crops.batch, crops.crop) == (1000, 4, (224, 224))
+    assert (full.epochs, full.batch, full.crop, full.size) == (1, 1, None, None)
+    assert crops.optimiser.name == full.optimiser.name == "sgd"
+    assert (crops.optimiser.lr, crops.optimiser.momentum) == (1e-3, 0.9)
+    assert (crops.optimiser.weight_decay, crops.optimiser.gamma) == (1e-4, 0.998)
+    assert full.optimiser.lr == pytest.approx(1e-3 * 0.998**1000, rel=1e-2)
+    assert (recipe.prior.mean, recipe.prior.noise, recipe.posterior.rank) == (1.0, 0.1, 20)
+    assert crops.kl_weight == 1.0
+    assert recipe.context.options["variance"] == 0.1
+    weights = sum(p.numel() for p in build_network(recipe.network).parameters())
+    assert 9.2e6 < weights < 9.5e6
+    dropout = load_recipe("camvid-mc-dropout")
+    assert (dropout.method.passes, dropout.network.options) == (50, {"dropout": 0.2})
+    assert dropout.stages == recipe.stages
+
+
+def test_a_recipe_file_can_build_on_one_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "base: scenes-depth\nlikelihood: {name: gaussian}\nposterior: {rank: 3}\nseed: 7\n"
+    )
+    recipe = load_recipe(tmp_path / "mine.yaml", {"stages.epochs": 1})
+    assert recipe.likelihood.name == "gaussian"
+    assert (recipe.posterior.rank, recipe.seed, recipe.stages[0].epochs) == (3, 7, 1)
+    assert recipe.data.options["task"] == "depth"
