@@ -1,0 +1,265 @@
+"""Do predicted probabilities come true? Calibration errors and curves for segmentation."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from onesigma.metrics.bins import (
+    HistogramMetric,
+    ScoreHistogram,
+    binned_sum,
+    occupied,
+    uniform_bins,
+)
+from onesigma.metrics.counting import CountMetric, Counts, label_pixels, top_class
+
+Variant = Literal["paper", "published_code"]
+INTERVALS: dict[Variant, int] = {"paper": 10, "published_code": 9}
+"""Equal intervals of [0, 1] in the paper's score, and in the code published with it."""
+
+
+class CalibrationError(CountMetric):
+    """ECE = Σ_b (n_b/N) |accuracy_b − confidence_b| and MCE = max_b of the same gap.
+
+    Pixels are binned by the probability of their most probable class into equal intervals
+    (lo, hi], 0 in the first. Empty bins count for neither.
+
+    Args:
+        bins: number of intervals.
+        kwargs: options of `torchmetrics.Metric`.
+    """
+
+    def __init__(self, bins: int = 15, **kwargs: Any) -> None:
+        super().__init__({"pixels": (bins,), "confidence": (bins,), "hits": (bins,)}, **kwargs)
+        self.bins = bins
+
+    def update(
+        self,
+        probs: Float[Tensor, "n c h w"],
+        target: Int[Tensor, "n h w"],
+        valid: Bool[Tensor, "n h w"] | None = None,
+    ) -> None:
+        """Add images."""
+        flat, labels = label_pixels(probs, target, valid)
+        top, decision = top_class(flat)
+        self.add(self.count(top, decision == labels))
+
+    def count(self, top: Float[Tensor, "p"], correct: Bool[Tensor, "p"]) -> Counts:
+        """Pixels, summed confidence and hits of each bin."""
+        index = uniform_bins(top, self.bins)
+        return {
+            "pixels": binned_sum(index, self.bins),
+            "confidence": binned_sum(index, self.bins, top),
+            "hits": binned_sum(index, self.bins, correct),
+        }
+
+    def scores(self, counts: Counts) -> dict[str, Tensor]:
+        """`ece`, `mce` and the reliability diagram `confidence`, `accuracy`, `pixels`."""
+        pixels = counts["pixels"]
+        confidence, accuracy = counts["confidence"] / pixels, counts["hits"] / pixels
+        gap = (accuracy - confidence).abs()
+        return {
+            "ece": (gap * pixels).nansum() / pixels.sum(),
+            "mce": _nanmax(gap),
+            "confidence": confidence,
+            "accuracy": accuracy,
+            "pixels": pixels,
+        }
+
+
+class AdaptiveCalibrationError(HistogramMetric):
+    """ECE over bins of equal mass: pixels sorted by confidence, cut into B equal groups.
+
+    The order is that of float-bit bins of 1 − confidence; a bin on a cut is shared between its
+    neighbours in proportion.
+
+    Args:
+        bins: number of groups.
+        kwargs: options of `torchmetrics.Metric`.
+    """
+
+    def __init__(self, bins: int = 15, **kwargs: Any) -> None:
+        super().__init__({"histogram": 3}, **kwargs)
+        self.bins = bins
+
+    def update(
+        self,
+        probs: Float[Tensor, "n c h w"],
+        target: Int[Tensor, "n h w"],
+        valid: Bool[Tensor, "n h w"] | None = None,
+    ) -> None:
+        """Add images."""
+        flat, labels = label_pixels(probs, target, valid)
+        top, decision = top_class(flat)
+        self.add_histograms({"histogram": doubt_histogram(top, decision != labels)})
+
+    def scores(self, counts: Counts) -> Tensor:
+        """Σ_b (1/B) |error_b − doubt_b|, doubt = 1 − confidence."""
+        pixels, wrong, doubt = occupied(counts["histogram"])
+        total = pixels.sum()
+        if total == 0:
+            return total / total
+        cuts = torch.linspace(0, 1, self.bins + 1, dtype=total.dtype, device=total.device) * total
+        wrong, doubt = (cumulated(pixels, x, cuts).diff() for x in (wrong, doubt))
+        return (wrong - doubt).abs().sum() / total
+
+
+class ClasswiseCalibrationError(CountMetric):
+    """Mean over classes of Σ_b (n_kb/N) |frequency_kb − mean probability_kb|.
+
+    The probability of every class at every pixel is binned, not the largest alone; all classes
+    count, also those that do not occur.
+
+    Args:
+        classes: number of classes.
+        bins: number of equal intervals (lo, hi], 0 in the first.
+        kwargs: options of `torchmetrics.Metric`.
+    """
+
+    def __init__(self, classes: int, bins: int = 15, **kwargs: Any) -> None:
+        super().__init__({"table": (3, classes, bins)}, **kwargs)
+        self.bins = bins
+
+    def update(
+        self,
+        probs: Float[Tensor, "n c h w"],
+        target: Int[Tensor, "n h w"],
+        valid: Bool[Tensor, "n h w"] | None = None,
+    ) -> None:
+        """Add images."""
+        self.add({"table": frequency_table(*label_pixels(probs, target, valid), self.bins)})
+
+    def scores(self, counts: Counts) -> Tensor:
+        """The mean over classes."""
+        pixels, predicted, hits = counts["table"]
+        return ((hits - predicted).abs().sum(1) / pixels.sum(1)).mean()
+
+
+class FrequencyCalibration(CountMetric):
+    """Kendall and Gal's curve: probabilities of all classes pooled, against observed frequencies.
+
+    Args:
+        classes: number of classes.
+        bins: number of equal intervals (lo, hi], 0 in the first.
+        kwargs: options of `torchmetrics.Metric`.
+    """
+
+    def __init__(self, classes: int, bins: int = 10, **kwargs: Any) -> None:
+        super().__init__({"table": (3, classes, bins)}, **kwargs)
+        self.bins = bins
+
+    def update(
+        self,
+        probs: Float[Tensor, "n c h w"],
+        target: Int[Tensor, "n h w"],
+        valid: Bool[Tensor, "n h w"] | None = None,
+    ) -> None:
+        """Add images."""
+        self.add({"table": frequency_table(*label_pixels(probs, target, valid), self.bins)})
+
+    def scores(self, counts: Counts) -> dict[str, Tensor]:
+        """The curve `predicted`, `observed` with its `pixels`, and the summed square `score`."""
+        pixels, predicted, hits = counts["table"].sum(1)
+        return {
+            "predicted": predicted / pixels,
+            "observed": hits / pixels,
+            "pixels": pixels,
+            "score": pooled_score(counts["table"]),
+        }
+
+
+class ImageCalibration(CountMetric):
+    """The paper's score: mean over images of Σ_b (observed_b − mean probability_b)².
+
+    Within an image the probabilities of all classes and pixels are pooled; the intervals are not
+    weighted, and empty ones count 0. Images without valid pixels are left out.
+
+    Args:
+        variant: "paper" has 10 equal intervals, "published_code" the nine between 0, 1/9, ..., 1.
+        kwargs: options of `torchmetrics.Metric`.
+    """
+
+    def __init__(self, variant: Variant = "paper", **kwargs: Any) -> None:
+        super().__init__({"total": (), "images": ()}, **kwargs)
+        self.bins = INTERVALS[variant]
+
+    def update(
+        self,
+        probs: Float[Tensor, "n c h w"],
+        target: Int[Tensor, "n h w"],
+        valid: Bool[Tensor, "n h w"] | None = None,
+    ) -> None:
+        """Add images."""
+        for i in range(len(probs)):
+            one = slice(i, i + 1)
+            mask = None if valid is None else valid[one]
+            flat, labels = label_pixels(probs[one], target[one], mask)
+            self.add(image_count(pooled_score(frequency_table(flat, labels, self.bins))))
+
+    def scores(self, counts: Counts) -> Tensor:
+        """Mean over images."""
+        return counts["total"] / counts["images"]
+
+
+def frequency_table(
+    flat: Float[Tensor, "c p"], labels: Int[Tensor, "p"], bins: int
+) -> Float[Tensor, "3 c b"]:
+    """Per class and interval: number of pixels, sum of the probability, number of true ones."""
+    rows = []
+    for probs in flat:  # class by class: a row of pixels stays in the cache
+        index = uniform_bins(probs, bins)
+        rows.append(torch.stack([binned_sum(index, bins), binned_sum(index, bins, probs)]))
+    true = uniform_bins(flat.gather(0, labels[None]).squeeze(0), bins) + labels * bins
+    hits = binned_sum(true, len(flat) * bins).view(1, len(flat), bins)
+    return torch.cat([torch.stack(rows, 1), hits])
+
+
+def merge_bins(table: Float[Tensor, "3 c f"], bins: int) -> Float[Tensor, "3 c b"]:
+    """The table of wider intervals, exact because their edges are among the finer ones."""
+    fine = table.shape[2]
+    if fine % bins:
+        raise ValueError(f"merge_bins got {fine} intervals for {bins}; it wants a multiple.")
+    return table.unflatten(2, (bins, fine // bins)).sum(3)
+
+
+def pooled_score(table: Float[Tensor, "3 c b"]) -> Float[Tensor, ""]:
+    """Σ_b (observed_b − mean probability_b)², classes pooled, empty intervals 0; NaN if all are."""
+    pixels, predicted, hits = table.sum(1)
+    gap = torch.where(pixels > 0, (hits - predicted) / pixels, 0.0)
+    return gap.square().sum() if pixels.sum() > 0 else gap.new_tensor(torch.nan)
+
+
+def image_count(score: Float[Tensor, ""]) -> Counts:
+    """One image's score as counts; an undefined one counts for nothing."""
+    defined = ~score.isnan()
+    return {"total": torch.where(defined, score, 0.0), "images": defined.double()}
+
+
+def doubt_histogram(top: Float[Tensor, "p"], wrong: Bool[Tensor, "p"]) -> ScoreHistogram:
+    """Pixels, errors and doubt by doubt = 1 − (largest probability), fine where it is near 0.
+
+    Less than 2⁻²⁵, what float32 cannot tell from 0, is ranked as that: it keeps histograms short.
+    """
+    doubt = (1 - top).clamp_min(0)
+    return ScoreHistogram.of(doubt.clamp_min(2**-25), wrong, doubt)
+
+
+def cumulated(
+    pixels: Float[Tensor, "b"], values: Float[Tensor, "b"], at: Float[Tensor, "q"]
+) -> Float[Tensor, "q"]:
+    """Sum of the values over the first `at` pixels, linear within a bin (ties in random order)."""
+    zero = pixels.new_zeros(1)
+    place, total = torch.cat([zero, pixels.cumsum(0)]), torch.cat([zero, values.cumsum(0)])
+    upper = torch.searchsorted(place, at).clamp(1, len(place) - 1)
+    share = (at - place[upper - 1]) / (place[upper] - place[upper - 1])
+    return total[upper - 1] + share.clamp(0, 1) * (total[upper] - total[upper - 1])
+
+
+def _nanmax(values: Float[Tensor, "b"]) -> Float[Tensor, ""]:
+    """Largest defined value, NaN without any."""
+    defined = values[~values.isnan()]
+    return defined.max() if len(defined) else values.new_tensor(torch.nan)
