@@ -1,0 +1,1 @@
+"""How generated scenes are drawn; `onesigma.data.Scenes` is the way in."""
