@@ -15,7 +15,7 @@ SIGNATURES = {
         "(backbone, outputs, rank, min_diagonal, options, context_statistics, features)"
     ),
     "data_weight": "(batch_images, training_images)",
-    "from_loss": "(loss)",
+    "from_loss": "(loss, width)",
     "functional_elbo": "(fit, kl, valid, kl_weight, normalisation)",
     "kl_divergence": "(q, p, jitter)",
     "prior_report": "(prior, images)",

@@ -1,0 +1,317 @@
+"""Predictive laws of regression targets: one likelihood's, and in a logarithmic unit."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from onesigma.prediction.noise import Noise, SymmetricNoise
+from onesigma.prediction.solvers import crps_by_quadrature, one_by_one
+from onesigma.prediction.transforms import Affine, Log, Transform
+
+# below this share of σ² the epistemic variance is treated as if it were this share
+MIN_VARIANCE_RATIO = 1e-12
+
+
+class Moments(NamedTuple):
+    """Mean and the two parts of the variance."""
+
+    mean: Tensor
+    epistemic: Tensor
+    aleatoric: Tensor
+
+
+class RegressionPrediction(ABC):
+    """The predictive law of every output of every pixel; variances grow with uncertainty.
+
+    The law of total variance splits Var y = Var_f E[y | f] + E_f Var[y | f].
+    """
+
+    @property
+    @abstractmethod
+    def mean(self) -> Float[Tensor, "n c h w"]:
+        """E y."""
+
+    @property
+    @abstractmethod
+    def epistemic(self) -> Float[Tensor, "n c h w"]:
+        """Var_f E[y | f]."""
+
+    @property
+    @abstractmethod
+    def aleatoric(self) -> Float[Tensor, "n c h w"]:
+        """E_f Var[y | f]."""
+
+    @abstractmethod
+    def __getitem__(self, images: slice) -> RegressionPrediction:
+        """The prediction of these images alone."""
+
+    @abstractmethod
+    def in_unit(self, transform: Transform) -> RegressionPrediction:
+        """The law of the target in its unit, when this one is the law of transform.to_model(y)."""
+
+    @abstractmethod
+    def log_prob(self, y: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        """The log-density of the predictive law."""
+
+    @abstractmethod
+    def log_tails(
+        self, y: Float[Tensor, "n c h w"]
+    ) -> tuple[Float[Tensor, "n c h w"], Float[Tensor, "n c h w"]]:
+        """(log P(Y ≤ y), log P(Y > y))."""
+
+    @abstractmethod
+    def quantile(self, u: float | Float[Tensor, "..."]) -> Float[Tensor, "n c h w"]:
+        """The y with P(Y ≤ y) = u; u is one level or a tensor of levels that broadcasts."""
+
+    @abstractmethod
+    def crps(self, y: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        """E|Y - y| - ½ E|Y - Y'|, in the unit of y; smaller is better."""
+
+    def exponential_moments(self, rate: Tensor) -> Moments:
+        """Moments of exp(rate · y): what a logarithmic unit needs."""
+        raise ValueError(
+            f"A {type(self).__name__} is in the target's unit already; call in_unit once, on the "
+            "prediction in the model's space."
+        )
+
+    def exponential_crps(self, y: Tensor, rate: Tensor) -> Tensor | None:
+        """The CRPS of exp(rate · Y) at exp(rate · y) where it has a closed form."""
+        return None
+
+    @property
+    def variance(self) -> Float[Tensor, "n c h w"]:
+        """Var y = epistemic + aleatoric."""
+        return self.epistemic + self.aleatoric
+
+    @property
+    def std(self) -> Float[Tensor, "n c h w"]:
+        """√Var y."""
+        return self.variance.sqrt()
+
+    @property
+    def median(self) -> Float[Tensor, "n c h w"]:
+        """The ½-quantile."""
+        return self.quantile(0.5)
+
+    def cdf(self, y: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        """P(Y ≤ y)."""
+        return self.log_tails(y)[0].exp()
+
+    def interval(self, level: float) -> tuple[Float[Tensor, "n c h w"], Float[Tensor, "n c h w"]]:
+        """(lower, upper) with (1 - level)/2 of the mass on either side.
+
+        Args:
+            level: the probability inside, such as 0.9.
+        """
+        return self.quantile(0.5 - 0.5 * level), self.quantile(0.5 + 0.5 * level)
+
+
+@dataclass(frozen=True, eq=False)
+class LocationScalePrediction(RegressionPrediction):
+    """y = f + σ e with f ~ N(location, spread): Gaussian epistemic, any noise.
+
+    Attributes:
+        location: E f.
+        spread: Var f.
+        scale: σ.
+        noise: the law of e.
+    """
+
+    location: Float[Tensor, "n c h w"]
+    spread: Float[Tensor, "n c h w"]
+    scale: Float[Tensor, "n c h w"]
+    noise: Noise
+
+    @property
+    def mean(self) -> Float[Tensor, "n c h w"]:
+        """E f + σ E e."""
+        return self.location + self.scale * self.noise.mean
+
+    @property
+    def epistemic(self) -> Float[Tensor, "n c h w"]:
+        """Var f."""
+        return self.spread
+
+    @property
+    def aleatoric(self) -> Float[Tensor, "n c h w"]:
+        """σ² Var e."""
+        return self.scale.square() * self.noise.variance
+
+    @property
+    def ratio(self) -> Float[Tensor, "n c h w"]:
+        """τ = s/σ, at least √MIN_VARIANCE_RATIO."""
+        return (self.spread / self.scale.square()).clamp(min=MIN_VARIANCE_RATIO).sqrt()
+
+    def standardise(self, y: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        """(y - location)/σ."""
+        return (y - self.location) / self.scale
+
+    def __getitem__(self, images: slice) -> LocationScalePrediction:
+        return LocationScalePrediction(
+            self.location[images], self.spread[images], self.scale[images], self.noise
+        )
+
+    def in_unit(self, transform: Transform) -> RegressionPrediction:
+        """Affine: the same family, moved and stretched. Log: a `LogPrediction`."""
+        if isinstance(transform, Log):
+            return LogPrediction(self, transform)
+        if not isinstance(transform, Affine):
+            raise TypeError(f"in_unit got {transform!r}; it wants an Affine or a Log transform.")
+        scale = transform.constants(self.location)[1]
+        return LocationScalePrediction(
+            transform.to_unit(self.location),
+            self.spread * scale.square(),
+            self.scale * scale,
+            self.noise,
+        )
+
+    def log_prob(self, y: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        """Log ∫ p(y | f) q(f) df."""
+        return self.noise.log_pdf(self.standardise(y), self.ratio) - self.scale.log()
+
+    def log_tails(
+        self, y: Float[Tensor, "n c h w"]
+    ) -> tuple[Float[Tensor, "n c h w"], Float[Tensor, "n c h w"]]:
+        """(log P(Y ≤ y), log P(Y > y))."""
+        return self.noise.log_tails(self.standardise(y), self.ratio)
+
+    def cdf(self, y: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        """P(Y ≤ y)."""
+        return self.noise.cdf(self.standardise(y), self.ratio)
+
+    def quantile(self, u: float | Float[Tensor, "..."]) -> Float[Tensor, "n c h w"]:
+        """Location + σ x(u)."""
+        level = levels(u, self.location)
+        return self.location + self.scale * self.noise.quantile(level, self.ratio)
+
+    def interval(self, level: float) -> tuple[Float[Tensor, "n c h w"], Float[Tensor, "n c h w"]]:
+        """(lower, upper) with (1 - level)/2 of the mass on either side.
+
+        Args:
+            level: the probability inside, such as 0.9.
+        """
+        if not isinstance(self.noise, SymmetricNoise):
+            return super().interval(level)
+        lower = self.quantile(0.5 - 0.5 * level)
+        return lower, 2 * self.location - lower
+
+    def crps(self, y: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        """σ times the CRPS of the standardised law."""
+        return self.scale * self.noise.crps(self.standardise(y), self.ratio)
+
+    def exponential_moments(self, rate: Tensor) -> Moments:
+        """Moments of exp(a y): with t = aσ and M(t) = E exp(t e).
+
+        E = exp(a m + a²s²/2) M(t); Var_f E[· | f] = E² (exp(a²s²) - 1);
+        E_f Var[· | f] = E² exp(a²s²) (M(2t)/M(t)² - 1). Infinite where M is.
+        """
+        # in float64, because M(2t)/M(t)² - 1 is a small difference for small t
+        t, width = (rate * self.scale).double(), rate.square() * self.spread
+        once, twice = self.noise.log_mgf(t), self.noise.log_mgf(2 * t)
+        excess = torch.where(twice.isinf(), twice, torch.expm1(twice - 2 * once))
+        mean = (rate * self.location + 0.5 * width + once.to(width)).exp()
+        aleatoric = mean.square() * width.exp() * excess.to(width)
+        return Moments(mean, mean.square() * torch.expm1(width), aleatoric)
+
+    def exponential_crps(self, y: Tensor, rate: Tensor) -> Tensor | None:
+        """The closed form of the noise, if there is one, times exp(a · location)."""
+        value = self.noise.exponential_crps(self.standardise(y), self.ratio, rate * self.scale)
+        return None if value is None else (rate * self.location).exp() * value
+
+
+@dataclass(frozen=True, eq=False)
+class LogPrediction(RegressionPrediction):
+    """The law of y = exp(shift + scale · z), z predicted: exact quantiles, CDF, density, moments.
+
+    Laplace noise with scale · σ ≥ 1 has no mean in this unit, with scale · σ ≥ ½ no variance; they
+    are returned as inf. Median, quantiles, CDF and density always exist.
+
+    Attributes:
+        inner: the law of z.
+        transform: the logarithm.
+    """
+
+    inner: RegressionPrediction
+    transform: Log
+
+    @property
+    def mean(self) -> Float[Tensor, "n c h w"]:
+        """E exp(shift + scale · z)."""
+        return self._moments.mean
+
+    @property
+    def epistemic(self) -> Float[Tensor, "n c h w"]:
+        """Var_f E[y | f]."""
+        return self._moments.epistemic
+
+    @property
+    def aleatoric(self) -> Float[Tensor, "n c h w"]:
+        """E_f Var[y | f]."""
+        return self._moments.aleatoric
+
+    @property
+    def _moments(self) -> Moments:
+        shift, scale = self.transform.constants(self.inner.mean)
+        mean, epistemic, aleatoric = self.inner.exponential_moments(scale)
+        factor = shift.exp()
+        return Moments(mean * factor, epistemic * factor.square(), aleatoric * factor.square())
+
+    def __getitem__(self, images: slice) -> LogPrediction:
+        return LogPrediction(self.inner[images], self.transform)
+
+    def in_unit(self, transform: Transform) -> RegressionPrediction:
+        """Refused: the prediction is in the unit already."""
+        raise ValueError(
+            "This prediction is in the target's unit already; call in_unit once, on the prediction "
+            "in the model's space."
+        )
+
+    def log_prob(self, y: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        """Log p(z) + log |dz/dy|; -inf for y ≤ 0."""
+        safe, positive = _positive(y)
+        value = self.inner.log_prob(self.transform.to_model(safe)) + self.transform.log_abs_det(
+            safe
+        )
+        return torch.where(positive, value, -torch.inf)
+
+    def log_tails(
+        self, y: Float[Tensor, "n c h w"]
+    ) -> tuple[Float[Tensor, "n c h w"], Float[Tensor, "n c h w"]]:
+        """(log P(Y ≤ y), log P(Y > y)); no mass at y ≤ 0."""
+        safe, positive = _positive(y)
+        lower, upper = self.inner.log_tails(self.transform.to_model(safe))
+        return torch.where(positive, lower, -torch.inf), torch.where(positive, upper, 0.0)
+
+    def quantile(self, u: float | Float[Tensor, "..."]) -> Float[Tensor, "n c h w"]:
+        """The exponential of the quantile of the logarithm."""
+        return self.transform.to_unit(self.inner.quantile(u))
+
+    def crps(self, y: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        """Closed form for Gaussian noise and positive y, else quadrature (about 1e-5 relative)."""
+        shift, scale = self.transform.constants(y)
+        safe, positive = _positive(y)
+        z = self.transform.to_model(safe)
+        closed = self.inner.exponential_crps(z, scale)
+        if closed is None:
+            return crps_by_quadrature(one_by_one(self.log_tails), self.quantile, y)
+        # below 0 the CRPS is that at 0 plus the distance
+        return torch.where(positive, shift.exp() * closed, shift.exp() * closed - y)
+
+
+def levels(u: float | Tensor, like: Tensor) -> Tensor:
+    """Levels as a tensor of the shape of `like`."""
+    level = torch.as_tensor(u, dtype=like.dtype, device=like.device)
+    if isinstance(u, float | int) and not 0 < u < 1:
+        raise ValueError(f"quantile got u={u}; it wants a probability between 0 and 1.")
+    return level.expand_as(like)
+
+
+def _positive(y: Tensor) -> tuple[Tensor, Tensor]:
+    positive = y > 0
+    return torch.where(positive, y, torch.finfo(y.dtype).tiny), positive
