@@ -10,6 +10,7 @@ from torch.nn import functional
 from onesigma.covariance import LowRankCovariance, MarginalCovariance
 from onesigma.field import GaussianField
 from onesigma.likelihoods.boltzmann import Boltzmann
+from onesigma.likelihoods.expectation import Nodes
 
 GARBAGE = (255, -1, 1_000_000_000)
 
@@ -158,7 +159,7 @@ class Deployed(nn.Module):
 
 def test_prediction_exports(batch, generator, monkeypatch):
     # the graph is the same for every node; a few keep the test short
-    monkeypatch.setattr("onesigma.likelihoods.expectation.PREDICTION_NODES", 4)
+    monkeypatch.setattr("onesigma.likelihoods.expectation.PREDICTION_NODES", Nodes(4, 4, 1.0))
     mean, variance, log_scale, _ = batch
     inputs = (mean, variance, log_scale[:, :1].contiguous())
     program = torch.export.export(Deployed(), inputs)

@@ -26,7 +26,7 @@ class Likelihood(nn.Module, ABC):
         log_scale: Float[Tensor, "n #c h w"] | None = None,
         valid: Bool[Tensor, "n h w"] | None = None,
     ) -> Float[Tensor, "n h w"]:
-        """log p(y | f), summed over outputs, exactly 0 where not valid."""
+        """Log p(y | f), summed over outputs, exactly 0 where not valid."""
 
     @abstractmethod
     def expected_log_prob(
@@ -57,7 +57,7 @@ def mask_regression(
         n, h, w = (valid & ~finite).nonzero()[0].tolist()
         raise ValueError(
             f"The target of image {n} at pixel ({h}, {w}) is {target[n, :, h, w].tolist()} but the "
-            "pixel is marked valid; clear it in `valid`, or leave `valid` out to use finite targets."
+            "pixel is marked valid; clear it in `valid`, or leave `valid` out for all finite ones."
         )
     return torch.where(mask[:, None], target, torch.zeros_like(target)), mask
 
@@ -71,8 +71,8 @@ def mask_labels(
     if valid is not None and bool((valid & ~known).any()):
         n, h, w = (valid & ~known).nonzero()[0].tolist()
         raise ValueError(
-            f"The label of image {n} at pixel ({h}, {w}) is {int(target[n, h, w])} but the pixel is "
-            f"marked valid; labels go from 0 to {classes - 1}. Clear it in `valid`, or leave `valid` "
-            "out to use labels in range."
+            f"The label of image {n} at pixel ({h}, {w}) is {int(target[n, h, w])} but the pixel "
+            f"is marked valid; labels go from 0 to {classes - 1}. Clear it in `valid`, or leave "
+            "`valid` out to use labels in range."
         )
     return torch.where(mask, target, torch.zeros_like(target)).long(), mask

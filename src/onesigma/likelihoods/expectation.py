@@ -4,15 +4,15 @@ Accuracy (float32, against dense quadrature, 2 to 40 classes, variances 1e-3 to 
 within a pixel): probabilities to 1e-3 in total variation, mutual information to 5e-3 nats and to
 1 % of itself below variances of 0.05; probabilities below about 1e-7 are not resolved. Variances
 above 1e3 tend to the argmax of Gaussians, without loss when they are equal; where a pixel mixes
-variances over more than six orders of magnitude the steps grow coarse and accuracy slowly fades.
+variances over more orders of magnitude than that, the steps grow coarse and accuracy fades.
 Variances above 1e19 are read as 1e19. Training takes fewer nodes: gradients to 1e-3, and to 5e-3
-where very unequal variances meet; the value to about 1e-3 √(1 + v).
+where very unequal variances meet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -20,7 +20,16 @@ from torch import Tensor
 
 from onesigma.likelihoods import gumbel
 
-TRAINING_NODES, PREDICTION_NODES = 14, 24
+
+class Nodes(NamedTuple):
+    """How finely to integrate: `few` nodes where steps of `step` features do, else `many`."""
+
+    few: int
+    many: int
+    step: float
+
+
+TRAINING_NODES, PREDICTION_NODES = Nodes(12, 20, 1.5), Nodes(14, 24, 1.3)
 # Values in one chunk: enough to hide the cost of a call, few enough for the caches.
 _CHUNK = 64_000
 
@@ -49,17 +58,12 @@ def softmax_law(
         variance: v.
     """
     mean, variance = _single(mean), _single(variance).clamp_max(1e19)
-    probs, entropy = torch.empty_like(mean), torch.empty_like(mean[:, 0])
-    information = torch.empty_like(entropy)
-    for images, pixels in _chunks(mean):
-        law = _pixel_law(_cut(mean, images, pixels), _cut(variance, images, pixels))
-        for whole, part in zip((probs, entropy, information), law, strict=True):
-            _paste(whole, part, images, pixels)
+    probs, entropy, information = _over_pixels(_pixel_law, mean, variance, PREDICTION_NODES)
     return probs, entropy, information
 
 
-def _pixel_law(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    probs, aleatoric = gumbel.prediction(mean, variance, PREDICTION_NODES)
+def _pixel_law(mean: Tensor, variance: Tensor, nodes: int) -> tuple[Tensor, Tensor, Tensor]:
+    probs, aleatoric = gumbel.prediction(mean, variance, nodes)
     near, small = gumbel.small_variance(mean, variance.clamp_max(1))
     largest = variance.amax(0)
     probs = torch.lerp(near, probs, (largest * 100).clamp_max(1))
@@ -72,15 +76,8 @@ def _pixel_law(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 class _ExpectedLogSumExp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, mean: Tensor, variance: Tensor) -> Tensor:
-        value = torch.empty_like(mean[:, 0])
-        by_mean, by_variance = torch.empty_like(mean), torch.empty_like(mean)
-        for images, pixels in _chunks(mean):
-            parts = gumbel.gradients(
-                _cut(mean, images, pixels), _cut(variance, images, pixels), TRAINING_NODES
-            )
-            for whole, part in zip((value, by_mean, by_variance), parts, strict=True):
-                _paste(whole, part, images, pixels)
-        ctx.save_for_backward(by_mean, by_variance)
+        value, *gradients = _over_pixels(gumbel.gradients, mean, variance, TRAINING_NODES)
+        ctx.save_for_backward(*gradients)
         return value
 
     @staticmethod
@@ -90,29 +87,36 @@ class _ExpectedLogSumExp(torch.autograd.Function):
         return grads[0][:, None] * by_mean, grads[0][:, None] * by_variance
 
 
+Law = Callable[[Tensor, Tensor, int], tuple[Tensor, ...]]
+
+
+def _over_pixels(law: Law, mean: Tensor, variance: Tensor, nodes: Nodes) -> tuple[Tensor, ...]:
+    """Apply a law of (c, pixels) to images: few nodes everywhere, then many where few do not do."""
+    n, _, *size = mean.shape
+    flat = mean.movedim(1, 0).flatten(1), variance.movedim(1, 0).flatten(1)
+    if torch.compiler.is_compiling():
+        parts = law(*flat, nodes.many)
+    else:
+        easy = torch.cat([gumbel.effort(m, v) for m, v in _chunks(*flat)]) <= nodes.few * nodes.step
+        hard = (~easy).nonzero().squeeze(1)
+        mostly_hard = 2 * len(hard) > len(easy)
+        parts = _in_chunks(law, *flat, nodes.many if mostly_hard else nodes.few)
+        if len(hard) and not mostly_hard:
+            fine = _in_chunks(law, flat[0][:, hard], flat[1][:, hard], nodes.many)
+            for part, better in zip(parts, fine, strict=True):
+                part[..., hard] = better
+    return tuple(part.unflatten(-1, (n, *size)).movedim(-3, 0) for part in parts)
+
+
+def _in_chunks(law: Law, mean: Tensor, variance: Tensor, nodes: int) -> tuple[Tensor, ...]:
+    parts = [law(m, v, nodes) for m, v in _chunks(mean, variance)]
+    return tuple(torch.cat(pieces, -1) for pieces in zip(*parts, strict=True))
+
+
+def _chunks(mean: Tensor, variance: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    size = max(1, _CHUNK // len(mean))
+    return zip(mean.split(size, 1), variance.split(size, 1), strict=True)
+
+
 def _single(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
-
-
-def _chunks(mean: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Slices over images and pixels: whole small images together, large ones in parts."""
-    n, c, h, w = mean.shape
-    if torch.compiler.is_compiling():
-        yield slice(None), slice(None)
-        return
-    size = max(1, _CHUNK // c)
-    group = max(1, size // (h * w))
-    for image in range(0, n, group):
-        for pixel in range(0, h * w, size):
-            yield slice(image, image + group), slice(pixel, pixel + size)
-
-
-def _cut(whole: Tensor, images: slice, pixels: slice) -> Tensor:
-    """(n, c, h, w) → (c, pixels)."""
-    return whole[images].flatten(2)[..., pixels].transpose(0, 1).flatten(1).contiguous()
-
-
-def _paste(whole: Tensor, part: Tensor, images: slice, pixels: slice) -> None:
-    """Write (pixels) into (n, h, w), or (c, pixels) into (n, c, h, w)."""
-    place = whole[images].flatten(-2)[..., pixels]
-    place.copy_(part.unflatten(-1, (place.shape[0], -1)).movedim(-2, 0))

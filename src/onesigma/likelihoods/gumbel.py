@@ -100,7 +100,7 @@ class _Factor:
     @classmethod
     def of(cls, mean: Tensor, variance: Tensor, functions: int) -> _Factor:
         z, middle, width, linear = _shape(variance)
-        coefficients = _evaluate(z)[:, :functions]
+        coefficients = _evaluate(z, functions)
         scale, y = width.reciprocal(), 1 - z
         # log Λ = z Q(ξ, z) - linear · x
         coefficients[0, 0].addcmul_(linear, middle, value=-1)
@@ -153,21 +153,32 @@ def _nodes(mean: Tensor, variance: Tensor, count: int) -> tuple[Tensor, Tensor]:
     Every class has begun to rise at the lower end (it is the largest of the lower ends), so at a
     distance x above it only classes with √v of the order of x are still changing.
     """
-    extra = math.log(mean.shape[0])
-    low = (mean - _reach(variance, 2.5, 3.9)).amax(0)
-    high = (mean + _reach(variance, 10.0 + extra, math.sqrt(3.8**2 + 2 * extra))).amax(0)
-    active = mean + _reach(variance, 9.0, 3.9) > low
-    finest = torch.where(active, variance, math.inf).amin(0)
-    length = high - low
+    low, length, finest = _span(mean, variance)
     # (e^ζ - 1)/ζ = length / (count · first step), solved to a few per cent
-    ratio = length / (count * 0.8 * (1 + 0.6 * finest).sqrt())
+    ratio = length / (count * 0.8 * finest)
     zeta = (1.31 * torch.log1p(1.6 * (ratio - 1).clamp_min(0))).clamp_min(1e-3)
     tau = (torch.arange(count, dtype=mean.dtype, device=mean.device)[:, None] + 0.5) / count
     unit = length / torch.expm1(zeta)
     return low + unit * torch.expm1(zeta * tau), unit * zeta * torch.exp(zeta * tau) / count
 
 
-def _evaluate(z: Tensor) -> Tensor:
+def effort(mean: Float[Tensor, "c p"], variance: Float[Tensor, "c p"]) -> Float[Tensor, " p"]:
+    """How many steps of the size of its finest feature the integral of each pixel spans."""
+    _, length, finest = _span(mean, variance)
+    return length / finest
+
+
+def _span(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Lower end and length of the range of t, and the size of its finest feature."""
+    extra = math.log(mean.shape[0])
+    low = (mean - _reach(variance, 2.5, 3.9)).amax(0)
+    high = (mean + _reach(variance, 10.0 + extra, math.sqrt(3.8**2 + 2 * extra))).amax(0)
+    active = mean + _reach(variance, 9.0, 3.9) > low
+    finest = torch.where(active, variance, math.inf).amin(0)
+    return low, high - low, (1 + 0.6 * finest).sqrt()
+
+
+def _evaluate(z: Tensor, functions: int) -> Tensor:
     """The ξ-coefficients at these variances, z · Σ_e a_e T_e(2z - 1), ordered like `fitted`."""
     terms = z.new_empty(_VARIANCE_DEGREE + 1, *z.shape)
     terms[0] = z
@@ -176,12 +187,12 @@ def _evaluate(z: Tensor) -> Tensor:
     for e in range(2, _VARIANCE_DEGREE + 1):
         # T_e = 2(2z - 1) T_{e-1} - T_{e-2}
         torch.mul(twice, terms[e - 1], out=terms[e]).sub_(terms[e - 2])
-    rows = fitted(z.dtype, z.device) @ terms.flatten(1)
-    return rows.view(_DEGREE + 1, 3, *z.shape)
+    rows = fitted(z.dtype, z.device)[:, :functions].flatten(0, 1) @ terms.flatten(1)
+    return rows.view(_DEGREE + 1, functions, *z.shape)
 
 
 @lru_cache(maxsize=8)
-def fitted(dtype: torch.dtype, device: torch.device) -> Float[Tensor, "d e"]:
+def fitted(dtype: torch.dtype, device: torch.device) -> Float[Tensor, "d 3 e"]:
     """The fit: for each power of ξ the coefficients of log Λ, -d log Λ/dξ and c."""
     return _fit().to(dtype=dtype, device=device)
 
@@ -210,9 +221,7 @@ def _least_squares(variances: int = 48, positions: int = 96) -> Tensor:
     noise = _solve(xi, z, _DEGREE - 1, noise / (1 - z) - (1 - z) * (x - EULER), weight)
     slope = -hazard[1:] * torch.arange(1, _DEGREE + 1)[:, None]
     none = torch.zeros_like(noise[:1])
-    return torch.stack([hazard, torch.cat([slope, none]), torch.cat([noise, none])], 1).flatten(
-        0, 1
-    )
+    return torch.stack([hazard, torch.cat([slope, none]), torch.cat([noise, none])], 1)
 
 
 def _solve(xi: Tensor, z: Tensor, degree: int, target: Tensor, weight: Tensor) -> Tensor:
