@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from onesigma.cli import COMMANDS, main, parse_overrides
+from onesigma.cli import COMMANDS, main
 from onesigma.training import RecipeError, load_recipe
+from onesigma.training.arguments import parse_overrides
 
 TINY = [
     *("--data.options.size", "[32, 32]"),
@@ -66,7 +67,9 @@ def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "scenes-depth", "--seeed", "1"], "seed"),
         (["train", "scenes-depth", "--method.name", "mc_droput"], "mc_dropout"),
         (["train", "scenes-depth", "--seed"], "wants a value"),
+        (["train", "scenes-depth", "--seed", "--quiet"], "wants a value"),
         (["train", "scenes-depth", "--seed", "many"], "seed"),
+        (["train", "--seed", "-1", "scenes-dpth"], "scenes-depth"),
         (["evaluate", "nowhere"], "not a run"),
         (["evaluate", "nowhere", "--data.rot", "x"], "--data.root"),
         (["compare", "one"], "two or more"),
@@ -134,7 +137,17 @@ def test_evaluate_writes_where_it_says(
     fog, clear = json.loads(file.read_text()), json.loads(Path(runs[0], "metrics.json").read_text())
     assert fog["per_image"][0]["name"] != clear["per_image"][0]["name"]
     assert clear["split"] == "test"
+    assert "anomaly" not in clear
+    assert main([*words[:3], "objects", *words[4:]]) == 0
+    found = json.loads(file.read_text())["anomaly"]["set"]["entropy"]
+    assert 0 <= found["pixels"]["auroc"] <= 1
     assert clear["epistemic"]["nll"] == pytest.approx(clear["set"]["nll"], rel=1e-5)
+
+
+def test_evaluate_writes_a_page(runs: list[str]) -> None:
+    page = Path(runs[0], "report.html").read_text()
+    assert page.lstrip().lower().startswith("<!doctype html>")
+    assert "miou" in page
 
 
 def test_compare_marks_what_differs(

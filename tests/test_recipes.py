@@ -10,13 +10,18 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "training"))
-from tiny_files import write_camvid, write_make3d, write_nyuv2
+from tiny_files import write_camvid, write_folder, write_make3d, write_nyuv2
 
 from onesigma.cli import main
 from onesigma.training import load_recipe, recipe_names
 from onesigma.training.components import build_network
 
-WRITERS = {"camvid": write_camvid, "nyuv2": write_nyuv2, "make3d": write_make3d}
+WRITERS = {
+    "camvid": write_camvid,
+    "nyuv2": write_nyuv2,
+    "make3d": write_make3d,
+    "folder": write_folder,
+}
 
 
 def small_arguments() -> list[str]:
@@ -33,13 +38,16 @@ def data_arguments(name: str, root: Path) -> tuple[list[str], int]:
     if name.startswith("scenes"):
         sizes = "{train: {length: 8}, val: {length: 2}, test: {length: 3}}"
         return ["--data.options.size", "[32, 40]", "--data.splits", sizes], 3
-    kind = name.split("-")[0]
+    kind, images = name.split("-")[0], 4
     sized = ["--data.eval_size", "[32, 40]"] if name.endswith("small") or kind == "make3d" else []
+    if kind == "folder":
+        classes = ["--data.options.classes", "[a, b, c]"] if "segmentation" in name else []
+        sized, images = [*sized, *classes, "--data.eval_size", "[32, 40]"], 2
     if kind == "camvid" and not name.endswith("small"):
         sized = ["--stages.0.crop", "[24, 24]", "--stages.0.batch", "2"]
     else:
         sized += ["--stages.size", "[32, 40]", "--stages.batch", "2"]
-    return ["--data.root", str(WRITERS[kind](root)), *sized], 4
+    return ["--data.root", str(WRITERS[kind](root)), *sized], images
 
 
 @pytest.mark.filterwarnings("ignore:.*lists 4 pairs")

@@ -1,0 +1,106 @@
+"""From a resolved recipe to a method with its initial weights."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from onesigma.baselines import Baseline, Deterministic, Heteroscedastic, MCDropout
+from onesigma.baselines.deterministic import LossName
+from onesigma.likelihoods import Boltzmann, Likelihood
+from onesigma.posterior import HeadOptions, Scale, VariationalGP
+from onesigma.training.components import (
+    build_context,
+    build_likelihood,
+    build_network,
+    build_prior,
+)
+from onesigma.training.config import Recipe
+from onesigma.training.errors import RecipeError
+from onesigma.training.method import FunctionalVI, Method, SideBySide, SizedPrior, Supervised
+from onesigma.training.seeding import derive_seed
+
+
+def build_method(recipe: Recipe) -> Method:
+    """The method of a recipe whose target is known, its weights drawn from the seed alone.
+
+    Args:
+        recipe: resolved.
+    """
+    members = [_member(recipe, i) for i in range(recipe.method.members)]
+    return members[0] if len(members) == 1 else SideBySide(members)
+
+
+def num_outputs(recipe: Recipe) -> int:
+    """One per class, or one."""
+    return len(recipe.target.classes) or 1
+
+
+def _member(recipe: Recipe, number: int) -> Method:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(recipe.seed, "start", number))
+        backbone = build_network(recipe.network)
+        if recipe.method.name == "functional_vi":
+            return _functional_vi(recipe, backbone)
+        return Supervised(_baseline(recipe, backbone))
+
+
+def _functional_vi(recipe: Recipe, backbone: nn.Module) -> FunctionalVI:
+    outputs, posterior = num_outputs(recipe), recipe.posterior
+    likelihood, context = build_likelihood(recipe.likelihood), build_context(recipe.context)
+    prior = SizedPrior(lambda h, w: build_prior(recipe.prior, outputs, (h, w)))
+    options = HeadOptions(
+        scale=posterior.scale or _scale_of(likelihood),
+        shared_factors=posterior.shared_factors,
+        stride=posterior.stride,
+        mean=recipe.prior.mean if posterior.mean is None else posterior.mean,
+        variance=_start_variance(prior) if posterior.variance is None else posterior.variance,
+    )
+    q = VariationalGP(
+        backbone, outputs, posterior.rank, posterior.min_diagonal, options,
+        posterior.context_statistics,
+    )  # fmt: skip
+    return FunctionalVI(q, likelihood, prior, context, recipe.method.normalisation)
+
+
+def _scale_of(likelihood: Likelihood) -> Scale:
+    """The kind of log σ that a likelihood reads."""
+    if isinstance(likelihood, Boltzmann):
+        kinds: dict[str, Scale] = {"class": "output", "shared": "shared", "none": "none"}
+        return kinds[likelihood.scale]
+    return "output"
+
+
+@torch.no_grad()
+def _start_variance(prior: SizedPrior) -> float:
+    """The prior's variance at a grey image."""
+    return float(prior.at(*prior.size)(torch.full((1, 3, *prior.size), 0.5)).variance.mean())
+
+
+def _baseline(recipe: Recipe, backbone: nn.Module) -> Baseline:
+    name, model = recipe.method.name, _network_with_loss(recipe, backbone)
+    return MCDropout(model, recipe.method.passes, recipe.seed) if name == "mc_dropout" else model
+
+
+def _network_with_loss(recipe: Recipe, backbone: nn.Module) -> Baseline:
+    depth, loss = recipe.target.task == "depth", _loss(recipe)
+    labels = {"cross_entropy", "boltzmann"}
+    if depth == (loss in labels):  # a loss of the other task
+        raise RecipeError(
+            f"method.loss is {loss!r}, but the target is {recipe.target.task}; choose "
+            f"{'l1, berhu or likelihood' if depth else 'cross_entropy or boltzmann'}."
+        )
+    if loss == "likelihood":
+        return Heteroscedastic(backbone, num_outputs(recipe), build_likelihood(recipe.likelihood))
+    plain: LossName = loss  # type: ignore[assignment]
+    return Deterministic(backbone, num_outputs(recipe), plain)
+
+
+def _loss(recipe: Recipe) -> str:
+    """The loss asked for, or the usual one of the method and task."""
+    if recipe.method.loss is not None:
+        return recipe.method.loss
+    learned_scale = recipe.method.name != "deterministic"
+    if recipe.target.task == "depth":
+        return "likelihood" if learned_scale else "l1"
+    return "boltzmann" if recipe.method.name == "heteroscedastic" else "cross_entropy"

@@ -1,0 +1,262 @@
+"""What a recipe says: every setting of a run, typed, with our defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Size = tuple[int, int]
+MethodName = Literal["functional_vi", "deterministic", "heteroscedastic", "mc_dropout"]
+
+
+@dataclass(frozen=True)
+class Component:
+    """Something to build: one of ours by `name`, or anything importable by `class_path`.
+
+    Attributes:
+        name: a short name.
+        class_path: a dotted path to a class or function, instead of a name. It is imported and
+            called: a recipe can run code, a weights file cannot.
+        options: arguments for it.
+    """
+
+    name: str | None = None
+    class_path: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where images and targets come from.
+
+    Attributes:
+        name: scenes, camvid, nyuv2, make3d or folder.
+        class_path: a `PixelDataset` of your own instead.
+        root: the folder of the data; scenes need none.
+        options: arguments of the data set for all splits.
+        splits: further arguments for one split, such as `{val: {length: 50}}`.
+        evaluate: the split that `evaluate` takes by default.
+        eval_size: rows and columns at which the network sees images for evaluation and prediction;
+            null for the images' own.
+        workers: processes that read data.
+    """
+
+    name: str | None = "scenes"
+    class_path: str | None = None
+    root: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    splits: dict[str, dict[str, Any]] = field(default_factory=dict)
+    evaluate: str = "test"
+    eval_size: Size | None = None
+    workers: int = 0
+
+
+@dataclass(frozen=True)
+class TransformConfig:
+    """The space in which the model sees a target: z = (g(y) - shift) / scale.
+
+    Attributes:
+        name: affine (g(y) = y) or log, for depth; null leaves the target as it is.
+        shift: null for the mean of g over training targets.
+        scale: null for the standard deviation of g over training targets.
+    """
+
+    name: Literal["affine", "log"] | None = None
+    shift: float | None = None
+    scale: float | None = None
+
+
+@dataclass(frozen=True)
+class TargetConfig:
+    """What the run predicts; filled in from the data when the run starts.
+
+    Attributes:
+        task: segmentation or depth.
+        classes: names of the labels.
+        palette: a display colour for each class.
+        unit: of the target.
+    """
+
+    task: Literal["segmentation", "depth"] | None = None
+    classes: list[str] = field(default_factory=list)
+    palette: list[tuple[int, int, int]] = field(default_factory=list)
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class MethodConfig:
+    """How uncertainty is learned.
+
+    Attributes:
+        name: functional_vi, deterministic, heteroscedastic or mc_dropout.
+        loss: of deterministic and mc_dropout networks: l1, berhu, cross_entropy, boltzmann, or
+            "likelihood" to learn the scale of the recipe's likelihood.
+        passes: of MC dropout at prediction.
+        members: above 1, an ensemble of this many networks from different starts, trained side by
+            side on the same batches.
+        temperature: after training, fit one temperature on the split `val`.
+        normalisation: of the KL, see `functional_elbo`.
+    """
+
+    name: MethodName = "functional_vi"
+    loss: Literal["l1", "berhu", "cross_entropy", "boltzmann", "likelihood"] | None = None
+    passes: int = 50
+    members: int = 1
+    temperature: bool = False
+    normalisation: Literal["labelled", "valid"] = "labelled"
+
+
+@dataclass(frozen=True)
+class PriorConfig:
+    """The prior p(f) of functional VI, at the size of the images of a stage.
+
+    Attributes:
+        kernel: paper, dense_paper, scene or texture.
+        class_path: a `Prior` of your own instead, called with `outputs` and `options`.
+        options: arguments of the kernel, or of your own prior.
+        mean: of every output.
+        scale: factor on the kernel.
+        noise: variance of the white noise.
+        learn: which of mean, noise, scale, kernel are learned.
+    """
+
+    kernel: Literal["paper", "dense_paper", "scene", "texture"] = "paper"
+    class_path: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    mean: float = 0.0
+    scale: float = 10.0
+    noise: float = 1.0
+    learn: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class PosteriorConfig:
+    """The heads that make a network a variational posterior.
+
+    Attributes:
+        rank: of the covariance between images (the paper's L).
+        min_diagonal: added to its diagonal.
+        scale: log σ per output, shared by the outputs of a pixel, or none; null for what the
+            likelihood wants.
+        shared_factors: one set of factors for all outputs.
+        stride: of the factors, in pixels.
+        mean: of q at the start; null for the prior's.
+        variance: of q at the start; null for the prior's.
+        context_statistics: running or joint (the published code).
+    """
+
+    rank: int = 20
+    min_diagonal: float = 1e-3
+    scale: Literal["output", "shared", "none"] | None = None
+    shared_factors: bool = False
+    stride: int = 1
+    mean: float | None = None
+    variance: float | None = None
+    context_statistics: Literal["running", "joint"] = "running"
+
+
+@dataclass(frozen=True)
+class OptimiserConfig:
+    """How weights move.
+
+    Attributes:
+        name: sgd, adam or adamw.
+        lr: learning rate at the start of the stage.
+        momentum: of SGD.
+        weight_decay: added to the gradient by sgd and adam, decoupled in adamw.
+        schedule: constant; exponential (lr · gamma^epoch); cosine (to 0 at the end of the stage).
+        gamma: factor per epoch of the exponential schedule.
+        warmup: epochs of a linear rise from 0.
+    """
+
+    name: Literal["sgd", "adam", "adamw"] = "adamw"
+    lr: float = 1e-3
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    schedule: Literal["constant", "exponential", "cosine"] = "constant"
+    gamma: float = 0.998
+    warmup: float = 0.0
+
+
+@dataclass(frozen=True)
+class StageConfig:
+    """A part of training.
+
+    Attributes:
+        epochs: how many.
+        batch: images per step.
+        size: rows and columns that images are resized to; null for their own.
+        crop: rows and columns cut out at random; null for none.
+        optimiser: and its schedule.
+        kl_weight: a number, or "data" for B / N: batch over training images.
+        augment: arguments of `onesigma.data.Augment` besides `crop`.
+    """
+
+    epochs: int = 1
+    batch: int = 4
+    size: Size | None = None
+    crop: Size | None = None
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    kl_weight: float | Literal["data"] = "data"
+    augment: dict[str, Any] = field(default_factory=lambda: {"flip": 0.5})
+
+
+@dataclass(frozen=True)
+class TrainerConfig:
+    """How the machine is used; none of it changes what is learned, but precision and clip.
+
+    Attributes:
+        accelerator: as Lightning names it: auto, cpu, gpu.
+        precision: as Lightning names it: 32-true, bf16-mixed, 16-mixed.
+        clip: largest norm of the gradient; 0 for none.
+        threads: of the CPU; null for as many as torch takes. Results are bit-identical for equal
+            numbers only.
+        checkpoint_seconds: at most so long between checkpoints; every epoch ends with one.
+        checkpoint_steps: at most so many steps between checkpoints; 0 for no such limit.
+        log_steps: steps between two rows of the logs.
+        validate_epochs: epochs between two looks at the split `val`; 0 for none.
+    """
+
+    accelerator: str = "auto"
+    precision: str = "32-true"
+    clip: float = 1.0
+    threads: int | None = None
+    checkpoint_seconds: float = 30.0
+    checkpoint_steps: int = 0
+    log_steps: int = 10
+    validate_epochs: int = 0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All settings of a run.
+
+    Attributes:
+        description: one line for people.
+        seed: of everything random.
+        data: images and targets.
+        network: the feature network.
+        method: how uncertainty is learned.
+        likelihood: of the target: boltzmann, gaussian, laplace or berhu.
+        prior: of functional VI.
+        posterior: of functional VI.
+        context: extra images of functional VI.
+        transform: of the target.
+        target: what is predicted.
+        stages: of training.
+        trainer: how the machine is used.
+    """
+
+    description: str = ""
+    seed: int = 0
+    data: DataConfig = field(default_factory=DataConfig)
+    network: Component = field(default_factory=lambda: Component(name="fc_densenet_small"))
+    method: MethodConfig = field(default_factory=MethodConfig)
+    likelihood: Component = field(default_factory=lambda: Component(name="boltzmann"))
+    prior: PriorConfig = field(default_factory=PriorConfig)
+    posterior: PosteriorConfig = field(default_factory=PosteriorConfig)
+    context: Component = field(default_factory=lambda: Component(name="noisy_copies"))
+    transform: TransformConfig = field(default_factory=TransformConfig)
+    target: TargetConfig = field(default_factory=TargetConfig)
+    stages: list[StageConfig] = field(default_factory=lambda: [StageConfig()])
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
