@@ -15,7 +15,7 @@ $(SETUP): pyproject.toml constraints.txt
 setup: $(SETUP)
 
 demo: $(SETUP)
-	$(BIN)/python examples/prior_and_kl.py --out runs/demo
+	$(BIN)/onesigma demo --out runs/demo
 
 test: $(SETUP)
 	$(BIN)/python -m pytest -n 2 -q

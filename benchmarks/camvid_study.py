@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import torch
-from onesigma.likelihoods.boltzmann import Boltzmann
 from torch import Tensor, nn
 
 from measuring import RESULTS, machine
@@ -36,6 +35,7 @@ from onesigma.context import (
 from onesigma.data import CamVid, NYUv2
 from onesigma.divergence import kl_divergence
 from onesigma.kernels import paper_kernel, scene_kernel, texture_kernel
+from onesigma.likelihoods.boltzmann import Boltzmann
 from onesigma.metrics import AnomalySuite, SegmentationSuite
 from onesigma.networks import fc_densenet_small
 from onesigma.objective import functional_elbo

@@ -15,6 +15,7 @@ from tiny_files import write_camvid, write_folder, write_make3d, write_nyuv2
 from onesigma.cli import main
 from onesigma.training import load_recipe, recipe_names
 from onesigma.training.components import build_network
+from onesigma.training.recipes import write_yaml
 
 WRITERS = {
     "camvid": write_camvid,
@@ -104,3 +105,10 @@ def test_a_recipe_file_can_build_on_one_of_ours(tmp_path: Path) -> None:
     assert recipe.likelihood.name == "gaussian"
     assert (recipe.posterior.rank, recipe.seed, recipe.stages[0].epochs) == (3, 7, 1)
     assert recipe.data.options["task"] == "depth"
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_the_resolved_recipe_of_a_run_is_a_recipe(name: str, tmp_path: Path) -> None:
+    resolved = tmp_path / "config.yaml"
+    resolved.write_text(write_yaml(load_recipe(name)))
+    assert load_recipe(resolved) == load_recipe(name)

@@ -16,7 +16,9 @@ from onesigma.training.config import Recipe
 from onesigma.training.errors import RecipeError
 
 # PyYAML reads 1e-3 as a string: YAML 1.1 wants a point
-_FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_FLOAT = re.compile(
+    r"([-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"
+)
 
 
 class _Loader(yaml.SafeLoader):
