@@ -95,16 +95,17 @@ def gradient_gap(problem: Problem) -> float:
 
 def compare(n: int, rank: int, outputs: int) -> dict[str, Any]:
     problem = Problem(n, rank, outputs)
+    # memory first: what timing leaves behind would be used again
+    memory = {
+        name: extra_megabytes(lambda m=method: lambda: problem.step(m))  # type: ignore[misc]
+        for name, method in METHODS.items()
+    }
     repeats = 3 if n < 20 else 1
     times = seconds(
         {name: lambda m=method: problem.step(m) for name, method in METHODS.items()},  # type: ignore[misc]
         repeats,
     )
     gap = gradient_gap(problem)
-    memory = {
-        name: extra_megabytes(lambda m=method: lambda: problem.step(m))  # type: ignore[misc]
-        for name, method in METHODS.items()
-    }
     gradients = 4e-6 * sum(t.numel() for t in (problem.factor, problem.diagonal, problem.mean))
     beyond = {name: value - gradients for name, value in memory.items()}
     return {

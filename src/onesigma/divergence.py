@@ -23,8 +23,8 @@ from onesigma.block_inverse import Swept, mirror_, row_groups, sweep_
 from onesigma.covariance import BlockCovariance, Covariance, JointCovariance, LowRankCovariance
 from onesigma.field import GaussianField
 
-CHUNK_FLOATS = 1 << 17
-SMALLEST_CHUNK = 2048
+# matrices of a chunk: in the second-level cache if rows of outputs stay long, else in the third
+SMALL_CHUNK, LARGE_CHUNK, LONG_ROW = 1 << 17, 1 << 22, 4096
 
 
 class NotPositiveDefiniteError(ValueError):
@@ -260,7 +260,7 @@ def _inverted_chunks(
 
 
 def _chunks(n: int, pixels: int) -> Iterator[slice]:
-    size = max(CHUNK_FLOATS // (n * n), SMALLEST_CHUNK)
+    size = max(SMALL_CHUNK // (n * n), min(LONG_ROW, max(LARGE_CHUNK // (n * n), 1)))
     for start in range(0, pixels, size):
         yield slice(start, min(start + size, pixels))
 

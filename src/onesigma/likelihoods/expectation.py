@@ -31,7 +31,7 @@ class Nodes(NamedTuple):
 
 TRAINING_NODES, PREDICTION_NODES = Nodes(12, 20, 1.5), Nodes(14, 24, 1.3)
 # Values in one chunk: enough to hide the cost of a call, few enough for the caches.
-_CHUNK = 64_000
+_CHUNK = 48_000
 
 
 def expected_log_sum_exp(

@@ -34,7 +34,7 @@ def gradients(
     """E LSE with its gradients E p and ½ E p(1 - p) with respect to means and variances."""
     top = mean.amax(0)
     mean = mean - top
-    factor = _Factor.of(mean, variance, 2)
+    factor = _Factor.of(mean, variance)
     probs, curve, lse = torch.zeros_like(mean), torch.zeros_like(mean), torch.zeros_like(top)
     for t, weight in zip(*_nodes(mean, variance, nodes), strict=True):
         cumulative, rate = factor.at(t)
@@ -53,13 +53,13 @@ def prediction(
 ) -> tuple[Float[Tensor, "c p"], Float[Tensor, " p"]]:
     """E p and E H(p)."""
     mean = mean - mean.amax(0)
-    factor = _Factor.of(mean, variance, 3)
+    factor = _Factor.of(mean, variance, with_noise=True)
     probs, entropy = torch.zeros_like(mean), torch.zeros_like(mean[0])
     for t, weight in zip(*_nodes(mean, variance, nodes), strict=True):
-        cumulative, rate, noise = factor.at(t)
+        cumulative, rate = factor.at(t)
         density = _survival(cumulative) * weight
         probs.addcmul_(rate, density)
-        entropy.addcmul_(noise.mul_(rate).sum(0), density)
+        entropy.addcmul_(factor.expected_noise(out=cumulative).mul_(rate).sum(0), density)
     mass = probs.sum(0)
     return probs / mass, (entropy / mass).clamp_min(0)
 
@@ -87,43 +87,53 @@ def small_variance(
 class _Factor:
     """One class of one pixel: ξ = scale · t + shift, and its polynomials in ξ ∈ [-1, 1].
 
-    log Λ, -d log Λ/dt and c are evaluated together, in arrays written again for every node: few
-    large operations on memory that is already there.
+    Positions and values are written again for every node: memory that is already there is fast.
     """
 
     scale: Tensor
+    fall: Tensor
     shift: Tensor
-    coefficients: Tensor
-    position: Tensor
-    values: Tensor
+    hazard: Tensor
+    noise: Tensor
+    work: Tensor
 
     @classmethod
-    def of(cls, mean: Tensor, variance: Tensor, functions: int) -> _Factor:
+    def of(cls, mean: Tensor, variance: Tensor, with_noise: bool = False) -> _Factor:
         z, middle, width, linear = _shape(variance)
-        coefficients = _evaluate(z, functions)
-        scale, y = width.reciprocal(), 1 - z
+        coefficients = _evaluate(z, with_noise)
+        hazard, noise = coefficients[: _DEGREE + 1], coefficients[_DEGREE + 1 :]
         # log Λ = z Q(ξ, z) - linear · x
-        coefficients[0, 0].addcmul_(linear, middle, value=-1)
-        coefficients[1, 0].addcmul_(linear, width, value=-1)
-        coefficients[:, 1].mul_(scale)
-        coefficients[0, 1].add_(linear)
-        if functions == 3:
+        hazard[0].addcmul_(linear, middle, value=-1)
+        hazard[1].addcmul_(linear, width, value=-1)
+        if with_noise:
             # c = (1 - z) (z N(ξ, z) + (1 - z)(x - γ))
-            coefficients[0, 2].addcmul_(y, middle - EULER)
-            coefficients[1, 2].addcmul_(y, width)
-            coefficients[:, 2].mul_(y)
+            y = 1 - z
+            noise[0].addcmul_(y, middle - EULER)
+            noise[1].addcmul_(y, width)
+            noise.mul_(y)
+        scale = width.reciprocal()
         shift = middle.add_(mean).mul_(scale).neg_()
-        work = torch.empty_like(z), torch.empty_like(coefficients[0])
-        return cls(scale, shift, coefficients, *work)
+        return cls(scale, -scale, shift, hazard, noise, z.new_empty(3, *z.shape))
 
-    def at(self, t: Tensor) -> Tensor:
-        """Λ, R = Λ · (-d log Λ / dt) and c at a position of each pixel, until the next call."""
-        torch.addcmul(self.shift, self.scale, t, out=self.position).clamp_(-1, 1)
-        torch.addcmul(self.coefficients[-2], self.coefficients[-1], self.position, out=self.values)
-        for k in range(_DEGREE - 2, -1, -1):
-            torch.addcmul(self.coefficients[k], self.values, self.position, out=self.values)
-        self.values[1].mul_(self.values[0].exp_())
-        return self.values
+    def at(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Λ and R = -Λ · d log Λ / dt at a position of each pixel, until the next call."""
+        position, value, slope = self.work
+        torch.addcmul(self.shift, self.scale, t, out=position).clamp_(-1, 1)
+        # Horner for log Λ and its derivative together
+        torch.addcmul(self.hazard[-2], self.hazard[-1], position, out=value)
+        torch.addcmul(value, self.hazard[-1], position, out=slope)
+        torch.addcmul(self.hazard[-3], value, position, out=value)
+        for k in range(_DEGREE - 3, -1, -1):
+            torch.addcmul(value, slope, position, out=slope)
+            torch.addcmul(self.hazard[k], value, position, out=value)
+        return value.exp_(), slope.mul_(value).mul_(self.fall)
+
+    def expected_noise(self, out: Tensor) -> Tensor:
+        """The polynomial c at the last position."""
+        torch.addcmul(self.noise[-2], self.noise[-1], self.work[0], out=out)
+        for k in range(_DEGREE - 3, -1, -1):
+            torch.addcmul(self.noise[k], out, self.work[0], out=out)
+        return out
 
 
 def _survival(cumulative: Tensor) -> Tensor:
@@ -178,7 +188,7 @@ def _span(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return low, high - low, (1 + 0.6 * finest).sqrt()
 
 
-def _evaluate(z: Tensor, functions: int) -> Tensor:
+def _evaluate(z: Tensor, with_noise: bool) -> Tensor:
     """The ξ-coefficients at these variances, z · Σ_e a_e T_e(2z - 1), ordered like `fitted`."""
     terms = z.new_empty(_VARIANCE_DEGREE + 1, *z.shape)
     terms[0] = z
@@ -187,13 +197,13 @@ def _evaluate(z: Tensor, functions: int) -> Tensor:
     for e in range(2, _VARIANCE_DEGREE + 1):
         # T_e = 2(2z - 1) T_{e-1} - T_{e-2}
         torch.mul(twice, terms[e - 1], out=terms[e]).sub_(terms[e - 2])
-    rows = fitted(z.dtype, z.device)[:, :functions].flatten(0, 1) @ terms.flatten(1)
-    return rows.view(_DEGREE + 1, functions, *z.shape)
+    table = fitted(z.dtype, z.device)[: None if with_noise else _DEGREE + 1]
+    return (table @ terms.flatten(1)).view(-1, *z.shape)
 
 
 @lru_cache(maxsize=8)
-def fitted(dtype: torch.dtype, device: torch.device) -> Float[Tensor, "d 3 e"]:
-    """The fit: for each power of ξ the coefficients of log Λ, -d log Λ/dξ and c."""
+def fitted(dtype: torch.dtype, device: torch.device) -> Float[Tensor, "d e"]:
+    """The fit: coefficients of the powers of ξ in log Λ, then in c."""
     return _fit().to(dtype=dtype, device=device)
 
 
@@ -219,9 +229,7 @@ def _least_squares(variances: int = 48, positions: int = 96) -> Tensor:
     hazard = _solve(xi, z, _DEGREE, cumulative.log() + linear * x, weight)
     weight = (rate * matter / cumulative * width + 1e-3) * (1 - z) / (z + 0.1)
     noise = _solve(xi, z, _DEGREE - 1, noise / (1 - z) - (1 - z) * (x - EULER), weight)
-    slope = -hazard[1:] * torch.arange(1, _DEGREE + 1)[:, None]
-    none = torch.zeros_like(noise[:1])
-    return torch.stack([hazard, torch.cat([slope, none]), torch.cat([noise, none])], 1)
+    return torch.cat([hazard, noise])
 
 
 def _solve(xi: Tensor, z: Tensor, degree: int, target: Tensor, weight: Tensor) -> Tensor:
