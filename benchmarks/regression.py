@@ -6,16 +6,12 @@ run, so that only the ratios mean something.
 
 from __future__ import annotations
 
-import json
-import platform
-import statistics
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from measuring import seconds, write
 from onesigma.covariance import MarginalCovariance
 from onesigma.field import GaussianField
 from onesigma.likelihoods.berhu import BerHu
@@ -44,16 +40,6 @@ def closed_form(likelihood: RegressionLikelihood, y: Tensor, leaves: list[Tensor
 def berhu_loss(u: Tensor) -> Tensor:
     size = u.abs()
     return torch.where(size < THRESHOLD, size, (u.square() + THRESHOLD**2) / (2 * THRESHOLD))
-
-
-def interleaved(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(repeats):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def training_calls(y: Tensor, leaves: list[Tensor]) -> dict[str, Callable[[], object]]:
@@ -100,33 +86,17 @@ def run(repeats: int = 7) -> dict[str, object]:
     leaves = [torch.randn(SHAPE), torch.rand(SHAPE) + 0.05, 0.3 * torch.randn(SHAPE)]
     leaves = [leaf.requires_grad_() for leaf in leaves]
     calls = training_calls(y, leaves) | prediction_calls(y, leaves)
-    interleaved(calls, 1)
-    seconds = interleaved(calls, repeats)
+    times = seconds(calls, repeats)
     torch.set_num_threads(threads)
     return {
         "pixels": list(SHAPE),
         "samples": SAMPLES,
-        "seconds": seconds,
-        "laplace_speedup": seconds["laplace_sampled"] / seconds["laplace"],
-        "berhu_speedup": seconds["berhu_sampled"] / seconds["berhu"],
-        "berhu_batch_threshold_speedup": seconds["berhu_sampled"]
-        / seconds["berhu_batch_threshold"],
-    }
-
-
-def machine() -> dict[str, object]:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return {
-        "cpu": models[0] if models else platform.processor(),
-        "cores": len(models) or None,
-        "torch": torch.__version__,
+        "seconds": times,
+        "laplace_speedup": times["laplace_sampled"] / times["laplace"],
+        "berhu_speedup": times["berhu_sampled"] / times["berhu"],
+        "berhu_batch_threshold_speedup": times["berhu_sampled"] / times["berhu_batch_threshold"],
     }
 
 
 if __name__ == "__main__":
-    result = run() | {"machine": machine()}
-    path = Path(__file__).parent / "results" / "regression.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=2) + "\n")
+    print(write("regression", run()))

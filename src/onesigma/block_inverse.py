@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-ROW_GROUP = 8
+ROW_GROUP = 6
 
 
 class Swept(NamedTuple):
