@@ -14,8 +14,8 @@ from onesigma.report.maps import panels
 from onesigma.report.scales import scales_for
 from onesigma.training import Run, load
 
-SHOWN = {"held-out scene": None, "an object never seen": "objects", "a failing sensor": "sensor"}
-WIDTH, GAP, TOP, LEFT = 190.0, 10.0, 62.0, 16.0
+SHOWN = {"held-out scene": None, "the same at night": "night", "a failing sensor": "sensor"}
+WIDTH, GAP, TOP, LEFT = 244.0, 14.0, 62.0, 16.0
 
 
 def rows(run: Run, index: int) -> list[tuple[str, list]]:

@@ -11,7 +11,7 @@ where very unequal variances meet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -62,8 +62,10 @@ def softmax_law(
     return probs, entropy, information
 
 
-def _pixel_law(mean: Tensor, variance: Tensor, nodes: int) -> tuple[Tensor, Tensor, Tensor]:
-    probs, aleatoric = gumbel.prediction(mean, variance, nodes)
+def _pixel_law(
+    mean: Tensor, variance: Tensor, extent: Tensor, nodes: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    probs, aleatoric = gumbel.prediction(mean, variance, extent, nodes)
     largest = variance.amax(0)
     if not torch.compiler.is_compiling() and bool((largest >= 0.25).all()):
         entropy = torch.special.entr(probs).sum(0)
@@ -90,7 +92,7 @@ class _ExpectedLogSumExp(torch.autograd.Function):
         return grads[0][:, None] * by_mean, grads[0][:, None] * by_variance
 
 
-Law = Callable[[Tensor, Tensor, int], tuple[Tensor, ...]]
+Law = Callable[[Tensor, Tensor, Tensor, int], tuple[Tensor, ...]]
 
 
 def _over_pixels(law: Law, mean: Tensor, variance: Tensor, nodes: Nodes) -> tuple[Tensor, ...]:
@@ -98,27 +100,27 @@ def _over_pixels(law: Law, mean: Tensor, variance: Tensor, nodes: Nodes) -> tupl
     n, _, *size = mean.shape
     flat = mean.movedim(1, 0).flatten(1), variance.movedim(1, 0).flatten(1)
     if torch.compiler.is_compiling():
-        parts = law(*flat, nodes.many)
+        parts = law(*flat, gumbel.span(*flat), nodes.many)
     else:
-        easy = torch.cat([gumbel.effort(m, v) for m, v in _chunks(*flat)]) <= nodes.few * nodes.step
-        hard = (~easy).nonzero().squeeze(1)
-        mostly_hard = 2 * len(hard) > len(easy)
-        parts = _in_chunks(law, *flat, nodes.many if mostly_hard else nodes.few)
+        extent = torch.cat([gumbel.span(m, v) for m, v in _chunks(*flat)], -1)
+        hard = (extent[1] > nodes.few * nodes.step * extent[2]).nonzero().squeeze(1)
+        mostly_hard = 2 * len(hard) > extent.shape[1]
+        parts = _in_chunks(law, (*flat, extent), nodes.many if mostly_hard else nodes.few)
         if len(hard) and not mostly_hard:
-            fine = _in_chunks(law, flat[0][:, hard], flat[1][:, hard], nodes.many)
+            fine = _in_chunks(law, [x[:, hard] for x in (*flat, extent)], nodes.many)
             for part, better in zip(parts, fine, strict=True):
                 part[..., hard] = better
     return tuple(part.unflatten(-1, (n, *size)).movedim(-3, 0) for part in parts)
 
 
-def _in_chunks(law: Law, mean: Tensor, variance: Tensor, nodes: int) -> tuple[Tensor, ...]:
-    parts = [law(m, v, nodes) for m, v in _chunks(mean, variance)]
+def _in_chunks(law: Law, pixels: Sequence[Tensor], nodes: int) -> tuple[Tensor, ...]:
+    parts = [law(mean, variance, extent, nodes) for mean, variance, extent in _chunks(*pixels)]
     return tuple(torch.cat(pieces, -1) for pieces in zip(*parts, strict=True))
 
 
-def _chunks(mean: Tensor, variance: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    size = max(1, _CHUNK // len(mean))
-    return zip(mean.split(size, 1), variance.split(size, 1), strict=True)
+def _chunks(*pixels: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    size = max(1, _CHUNK // len(pixels[0]))
+    return zip(*(x.split(size, 1) for x in pixels), strict=True)
 
 
 def _single(x: Tensor) -> Tensor:

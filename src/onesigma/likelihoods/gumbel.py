@@ -29,14 +29,18 @@ _BEND, _LINEAR = 1.5, 4.0
 
 
 def gradients(
-    mean: Float[Tensor, "c p"], variance: Float[Tensor, "c p"], nodes: int
+    mean: Float[Tensor, "c p"],
+    variance: Float[Tensor, "c p"],
+    extent: Float[Tensor, "3 p"],
+    nodes: int,
 ) -> tuple[Float[Tensor, " p"], Float[Tensor, "c p"], Float[Tensor, "c p"]]:
     """E LSE with its gradients E p and ½ E p(1 - p) with respect to means and variances."""
     top = mean.amax(0)
     mean = mean - top
+    times, weights = _nodes(extent, top, nodes)
     factor = _Factor.of(mean, variance)
     probs, curve, lse = torch.zeros_like(mean), torch.zeros_like(mean), torch.zeros_like(top)
-    for t, weight in zip(*_nodes(mean, variance, nodes), strict=True):
+    for t, weight in zip(times, weights, strict=True):
         cumulative, rate = factor.at(t)
         density = _survival(cumulative) * weight
         total = rate.sum(0)
@@ -49,13 +53,18 @@ def gradients(
 
 
 def prediction(
-    mean: Float[Tensor, "c p"], variance: Float[Tensor, "c p"], nodes: int
+    mean: Float[Tensor, "c p"],
+    variance: Float[Tensor, "c p"],
+    extent: Float[Tensor, "3 p"],
+    nodes: int,
 ) -> tuple[Float[Tensor, "c p"], Float[Tensor, " p"]]:
     """E p and E H(p)."""
-    mean = mean - mean.amax(0)
+    top = mean.amax(0)
+    mean = mean - top
+    times, weights = _nodes(extent, top, nodes)
     factor = _Factor.of(mean, variance, with_noise=True)
     probs, entropy = torch.zeros_like(mean), torch.zeros_like(mean[0])
-    for t, weight in zip(*_nodes(mean, variance, nodes), strict=True):
+    for t, weight in zip(times, weights, strict=True):
         cumulative, rate = factor.at(t)
         density = _survival(cumulative) * weight
         probs.addcmul_(rate, density)
@@ -157,35 +166,30 @@ def _reach(variance: Tensor, gumbel: float, normal: float) -> Tensor:
     return (variance * normal**2 + gumbel**2).sqrt_()
 
 
-def _nodes(mean: Tensor, variance: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def _nodes(extent: Tensor, top: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Positions and weights: geometric spacing from below, fine where narrow classes still matter.
 
     Every class has begun to rise at the lower end (it is the largest of the lower ends), so at a
     distance x above it only classes with √v of the order of x are still changing.
     """
-    low, length, finest = _span(mean, variance)
+    low, length, finest = extent
     # (e^ζ - 1)/ζ = length / (count · first step), solved to a few per cent
     ratio = length / (count * 0.8 * finest)
     zeta = (1.31 * torch.log1p(1.6 * (ratio - 1).clamp_min(0))).clamp_min(1e-3)
-    tau = (torch.arange(count, dtype=mean.dtype, device=mean.device)[:, None] + 0.5) / count
+    tau = (torch.arange(count, dtype=low.dtype, device=low.device)[:, None] + 0.5) / count
     unit = length / torch.expm1(zeta)
-    return low + unit * torch.expm1(zeta * tau), unit * zeta * torch.exp(zeta * tau) / count
+    times = low - top + unit * torch.expm1(zeta * tau)
+    return times, unit * zeta * torch.exp(zeta * tau) / count
 
 
-def effort(mean: Float[Tensor, "c p"], variance: Float[Tensor, "c p"]) -> Float[Tensor, " p"]:
-    """How many steps of the size of its finest feature the integral of each pixel spans."""
-    _, length, finest = _span(mean, variance)
-    return length / finest
-
-
-def _span(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Lower end and length of the range of t, and the size of its finest feature."""
+def span(mean: Float[Tensor, "c p"], variance: Float[Tensor, "c p"]) -> Float[Tensor, "3 p"]:
+    """Lower end and length of the range of t of each pixel, and the size of its finest feature."""
     extra = math.log(mean.shape[0])
     low = (mean - _reach(variance, 2.5, 3.9)).amax(0)
     high = (mean + _reach(variance, 10.0 + extra, math.sqrt(3.8**2 + 2 * extra))).amax(0)
     active = mean + _reach(variance, 9.0, 3.9) > low
     finest = torch.where(active, variance, math.inf).amin(0)
-    return low, high - low, (1 + 0.6 * finest).sqrt()
+    return torch.stack([low, high - low, (1 + 0.6 * finest).sqrt()])
 
 
 def _evaluate(z: Tensor, with_noise: bool) -> Tensor:
