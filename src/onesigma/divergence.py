@@ -185,11 +185,11 @@ class _FusedKL(torch.autograd.Function):
         for c, cut, sigma, q, p in chunks:
             d = difference[:, c, cut]
             # K⁻¹d, the gradient with respect to m_q
-            weighted = (p.inverse * d[None]).sum(1)
+            weighted = _product(p.inverse, d[:, None]).squeeze(1)
             d_mean[:, c, cut] = weighted
             # ½ [tr(K⁻¹Σ) - n + dᵀK⁻¹d + log|K| - log|Σ|]
-            trace = (p.inverse * sigma).flatten(0, 1).sum(0)
-            kl[c, cut] = (trace - n + (d * weighted).sum(0) + p.logdet - q.logdet) / 2
+            trace = torch.stack([(a * b).sum(0) for a, b in zip(p.inverse, sigma, strict=True)])
+            kl[c, cut] = (trace.sum(0) - n + (d * weighted).sum(0) + p.logdet - q.logdet) / 2
             pivots[0, c, cut], pivots[1, c, cut] = q.worst_pivot, p.worst_pivot
             if d_q is not None:
                 # 2 ∂KL/∂Σ = K⁻¹ - Σ⁻¹
@@ -217,13 +217,16 @@ class _FusedKL(torch.autograd.Function):
 
 def _prior_gradient(sigma: Tensor, inverse: Tensor, weighted: Tensor) -> Tensor:
     """2 ∂KL/∂K = K⁻¹ - K⁻¹ΣK⁻¹ - K⁻¹d dᵀK⁻¹."""
-    gradient = inverse - weighted[:, None] * weighted[None]
-    half = torch.zeros_like(inverse)
-    for j in range(len(inverse)):
-        half.addcmul_(inverse[:, j, None], sigma[None, j])
-    for j in range(len(inverse)):
-        gradient.addcmul_(half[:, j, None], inverse[None, j], value=-1)
-    return gradient
+    outer = weighted[:, None] * weighted[None]
+    return inverse - outer - _product(_product(inverse, sigma), inverse)
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """Σ_j A_ij B_jk of matrices (i, j, p) and (j, k, p), without a temporary of all products."""
+    out = left.new_zeros(left.shape[0], *right.shape[1:])
+    for j in range(len(right)):
+        out.addcmul_(left[:, j, None], right[None, j])
+    return out
 
 
 def _pull_back(
