@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from onesigma.cli import COMMANDS, main
-from onesigma.training import RecipeError, load_recipe
+from onesigma.training import RecipeError, load, load_recipe
 from onesigma.training.arguments import parse_overrides
 
 TINY = [
@@ -141,7 +141,14 @@ def test_evaluate_writes_where_it_says(
     assert main([*words[:3], "objects", *words[4:]]) == 0
     found = json.loads(file.read_text())["anomaly"]["set"]["entropy"]
     assert 0 <= found["pixels"]["auroc"] <= 1
-    assert clear["epistemic"]["nll"] == pytest.approx(clear["set"]["nll"], rel=1e-5)
+
+
+def test_the_epistemic_pass_sees_what_the_metrics_see(
+    runs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onesigma.training.evaluate._GRID", 1)
+    found = load(runs[0]).evaluate("test")
+    assert found["epistemic"]["nll"] == pytest.approx(found["set"]["nll"], rel=1e-5)
 
 
 def test_evaluate_writes_a_page(runs: list[str]) -> None:
