@@ -120,20 +120,9 @@ def compare(n: int, rank: int, outputs: int) -> dict[str, Any]:
     }
 
 
-def scaling() -> dict[str, float]:
-    """Nanoseconds per output, forward and backward, n = 2, r = 4."""
-    problems = {f"{p:.0e}": Problem(2, 4, p) for p in (100_000, 1_000_000, 10_000_000)}
-    times = seconds({k: lambda q=p: q.step(fused) for k, p in problems.items()}, 5)  # type: ignore[misc]
-    return {k: 1e9 * times[k] / problems[k].mean.shape[-1] for k in problems}
-
-
 def run() -> dict[str, Any]:
     torch.set_num_threads(1)
-    result: dict[str, Any] = {name: compare(*case) for name, case in CASES.items()}
-    per_output = scaling()
-    result["nanoseconds per output"] = per_output
-    result["largest over smallest"] = max(per_output.values()) / min(per_output.values())
-    return result
+    return {name: compare(*case) for name, case in CASES.items()}
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from measuring import RESULTS
 
-NAMES = ("import_time", "kl", "prior", "regression", "boltzmann", "metrics")
+NAMES = ("import_time", "kl", "kl_scaling", "prior", "regression", "boltzmann", "metrics")
 
 
 def main(names: list[str]) -> int:
