@@ -178,7 +178,6 @@ class _FusedKL(torch.autograd.Function):
         pivots = difference.new_empty(2, classes, pixels)
         needs_q = any(ctx.needs_input_grad[4 : 4 + q_form.size])
         needs_p = any(ctx.needs_input_grad[4 + q_form.size :])
-        d_mean = torch.empty_like(difference)
         d_q = difference.new_empty(n, n, classes, pixels) if needs_q else None
         d_p = difference.new_empty(n, n, classes, pixels) if needs_p else None
         chunks = _inverted_chunks(q_form, q_tensors, p_form, p_tensors, difference.shape)
@@ -186,10 +185,10 @@ class _FusedKL(torch.autograd.Function):
             d = difference[:, c, cut]
             # K⁻¹d, the gradient with respect to m_q
             weighted = _product(p.inverse, d[:, None]).squeeze(1)
-            d_mean[:, c, cut] = weighted
             # ½ [tr(K⁻¹Σ) - n + dᵀK⁻¹d + log|K| - log|Σ|]
             trace = torch.stack([(a * b).sum(0) for a, b in zip(p.inverse, sigma, strict=True)])
             kl[c, cut] = (trace.sum(0) - n + (d * weighted).sum(0) + p.logdet - q.logdet) / 2
+            difference[:, c, cut] = weighted  # in the place of d, which is done with
             pivots[0, c, cut], pivots[1, c, cut] = q.worst_pivot, p.worst_pivot
             if d_q is not None:
                 # 2 ∂KL/∂Σ = K⁻¹ - Σ⁻¹
@@ -197,7 +196,7 @@ class _FusedKL(torch.autograd.Function):
             if d_p is not None:
                 d_p[:, :, c, cut] = _prior_gradient(sigma, p.inverse, weighted)
         ctx.forms = q_form, p_form
-        ctx.save_for_backward(d_mean, d_q, d_p, *tensors)
+        ctx.save_for_backward(difference, d_q, d_p, *tensors)
         ctx.mean_shape = q_mean.shape
         ctx.mark_non_differentiable(pivots)
         return kl.view(q_mean.shape[1:]), pivots.view(2, *q_mean.shape[1:])
@@ -264,6 +263,7 @@ def _inverted_chunks(
 
 def _chunks(n: int, pixels: int) -> Iterator[slice]:
     size = max(SMALL_CHUNK // (n * n), min(LONG_ROW, max(LARGE_CHUNK // (n * n), 1)))
+    size = -(-pixels // -(-pixels // size))  # equal chunks, no small rest
     for start in range(0, pixels, size):
         yield slice(start, min(start + size, pixels))
 
