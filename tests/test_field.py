@@ -58,6 +58,17 @@ def test_slices_and_marginals() -> None:
         f[0]  # type: ignore[index]
 
 
+@pytest.mark.parametrize("make", [block, low_rank, shared_factor])
+def test_pixels_are_cut_out_of_mean_and_covariance(make) -> None:  # type: ignore[no-untyped-def]
+    f, rows, cols = field(make()), slice(1, None), slice(0, None, 3)
+    for whole in (f, f.marginals()):
+        few = whole.at(rows, cols)
+        torch.testing.assert_close(few.mean, whole.mean[..., rows, cols])
+        torch.testing.assert_close(few.variance, whole.variance[..., rows, cols])
+    few_blocks = f.at(rows, cols).covariance.blocks()  # type: ignore[attr-defined]
+    torch.testing.assert_close(few_blocks, f.covariance.blocks()[..., rows, cols])  # type: ignore[attr-defined]
+
+
 def test_one_covariance_for_all_outputs() -> None:
     shared = BlockCovariance(torch.eye(4)[:, :, None, None, None].repeat(1, 1, 1, 2, 5))
     f = GaussianField(torch.zeros(4, 3, 2, 5), shared)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 class Covariance(ABC):
-    """What every covariance over n images can do: tell its variances and be cut to fewer images."""
+    """What every covariance over n images can do: tell its variances and be cut."""
 
     @property
     @abstractmethod
@@ -30,6 +30,10 @@ class Covariance(ABC):
     @abstractmethod
     def __getitem__(self, images: slice) -> Covariance:
         """The covariance of these images alone (both image axes are cut)."""
+
+    @abstractmethod
+    def at(self, rows: slice, cols: slice) -> Covariance:
+        """The covariance at these rows and columns of pixels alone."""
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -75,6 +79,10 @@ class BlockCovariance(JointCovariance):
     def __getitem__(self, images: slice) -> BlockCovariance:
         return BlockCovariance(self.tensor[images, images])
 
+    def at(self, rows: slice, cols: slice) -> BlockCovariance:
+        """K at these pixels."""
+        return BlockCovariance(self.tensor[..., rows, cols])
+
     def blocks(self, pixels: slice | None = None) -> Float[Tensor, "n n *outputs"]:
         """K itself."""
         return self.tensor if pixels is None else self.tensor.flatten(2)[..., pixels]
@@ -119,6 +127,10 @@ class LowRankCovariance(JointCovariance):
     def __getitem__(self, images: slice) -> LowRankCovariance:
         return LowRankCovariance(self.factor[images], self.diagonal[images])
 
+    def at(self, rows: slice, cols: slice) -> LowRankCovariance:
+        """g and D at these pixels."""
+        return LowRankCovariance(self.factor[..., rows, cols], self.diagonal[..., rows, cols])
+
     def blocks(self, pixels: slice | None = None) -> Float[Tensor, "n n *outputs"]:
         """Σ_ij, formed by products and sums over r (einsum is slow on tiny image axes)."""
         factor = self.factor.expand(-1, -1, self.shape[1], -1, -1)
@@ -155,6 +167,10 @@ class MarginalCovariance(Covariance):
 
     def __getitem__(self, images: slice) -> MarginalCovariance:
         return MarginalCovariance(self._variance[images])
+
+    def at(self, rows: slice, cols: slice) -> MarginalCovariance:
+        """The variances of these pixels."""
+        return MarginalCovariance(self._variance[..., rows, cols])
 
 
 def low_rank_blocks(factor: Tensor, diagonal: Tensor) -> Tensor:

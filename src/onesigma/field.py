@@ -59,6 +59,10 @@ class GaussianField:
             )
         return GaussianField(self.mean[images], self.covariance[images])
 
+    def at(self, rows: slice, cols: slice) -> GaussianField:
+        """The field at these rows and columns alone; pixels are independent of each other."""
+        return GaussianField(self.mean[..., rows, cols], self.covariance.at(rows, cols))
+
     def marginals(self) -> GaussianField:
         """The same field without the covariances between images."""
         return GaussianField(self.mean, MarginalCovariance(self.covariance.variance))

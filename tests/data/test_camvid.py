@@ -77,6 +77,8 @@ def test_excluded_classes_become_void(tmp_path: Path) -> None:
     gone = (plain[0]["target"] == 8) | (plain[0]["target"] == 0)
     assert gone.sum() == 2
     assert torch.equal(data[0]["target"], plain[0]["target"].masked_fill(gone, -1))
+    assert torch.equal(data[0]["ood"], gone)
+    assert "ood" not in plain[0]
     assert data.num_outputs == 11
     with pytest.raises(ValueError, match=r"giraffe.*choose from"):
         CamVid(tmp_path, exclude_classes=["giraffe"])

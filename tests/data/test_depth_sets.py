@@ -63,6 +63,16 @@ def test_nyu_is_resized_without_new_depths(tmp_path: Path) -> None:
     assert values.tolist() == [pytest.approx(1.234)]
 
 
+def test_folds_of_nyu_cover_train_and_val_once_in_order(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("10\n9\n7\n")
+    (tmp_path / "val.txt").write_text("8\n11\n")
+    folds = [NYUv2(tmp_path, "val", fold=(k, 2)).names for k in (0, 1)]
+    assert folds == [["7", "8"], ["9", "10", "11"]]
+    assert [NYUv2(tmp_path, "train", fold=(k, 2)).names for k in (1, 0)] == folds
+    with pytest.raises(ValueError, match=r"fold=\(2, 2\) of 5 images"):
+        NYUv2(tmp_path, fold=(2, 2))
+
+
 def test_broken_nyu_is_named(tmp_path: Path) -> None:
     root = make_nyu(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"'test' here; .*train\.txt, val\.txt"):

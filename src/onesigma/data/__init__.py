@@ -10,6 +10,7 @@ from onesigma.data.folder import Folder
 from onesigma.data.make3d import Make3D
 from onesigma.data.nyuv2 import NYUv2, evaluation_crop
 from onesigma.data.scenes import Scenes
+from onesigma.data.spread import Spread
 from onesigma.data.truth import SceneNoise
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Sample",
     "SceneNoise",
     "Scenes",
+    "Spread",
     "TargetSpec",
     "evaluation_crop",
 ]

@@ -26,7 +26,7 @@ class CamVid(PixelDataset):
         root: the folder with `train.txt`.
         split: "train", "val" or "test".
         size: rows and columns to resize to; None for the files' own size, which evaluation wants.
-        exclude_classes: names of classes whose pixels become void (leave one class out).
+        exclude_classes: names of classes whose pixels become void; `ood` says where they were.
         only_sequences: keep images whose name begins with one of these, such as "0006R0".
         without_sequences: drop images whose name begins with one of these.
     """
@@ -77,10 +77,11 @@ class CamVid(PixelDataset):
         check_pair(image, target)
         labels = read_labels(target, self.size)
         labels = void_labels(labels, self.num_outputs, _VOID_IN_FILE, target)
+        sample = Sample(image=read_image(image, self.size), target=labels, name=image.stem)
         if self.excluded:
-            gone = torch.isin(labels, torch.tensor(self.excluded))
-            labels = labels.masked_fill(gone, VOID)
-        return Sample(image=read_image(image, self.size), target=labels, name=image.stem)
+            sample["ood"] = torch.isin(labels, torch.tensor(self.excluded))
+            sample["target"] = labels.masked_fill(sample["ood"], VOID)
+        return sample
 
     def _pair(self, line: str, split: str) -> tuple[Path, Path]:
         words = line.split()

@@ -27,6 +27,8 @@ class NYUv2(PixelDataset):
         split: "train", "val" or "test".
         size: rows and columns to resize to; None for the files' own size.
         crop: set depth outside the usual evaluation crop to NaN; None for all splits but train.
+        fold: (k, folds) for cross-validation over train and val together: "val" is the k-th of
+            equal blocks of their IDs in order, so that a room is on one side, "train" the rest.
     """
 
     def __init__(
@@ -35,10 +37,14 @@ class NYUv2(PixelDataset):
         split: Split = "train",
         size: tuple[int, int] | None = None,
         crop: bool | None = None,
+        fold: tuple[int, int] | None = None,
     ) -> None:
         self.root, self.size = Path(root), size
         self.crop = split != "train" if crop is None else crop
-        self.names = read_list(self.root, split)
+        if fold is None or split == "test":
+            self.names = read_list(self.root, split)
+        else:
+            self.names = self._fold(split, *fold)
 
     @property
     def spec(self) -> TargetSpec:
@@ -57,6 +63,17 @@ class NYUv2(PixelDataset):
             inside = evaluation_crop(*depth.shape[1:])
             depth = depth.where(inside, torch.full_like(depth, math.nan))
         return Sample(image=read_image(image, self.size), target=depth, name=name)
+
+    def _fold(self, split: str, k: int, folds: int) -> list[str]:
+        names = [*read_list(self.root, "train"), *read_list(self.root, "val")]
+        names.sort(key=lambda name: (len(name), name))
+        if not 2 <= folds <= len(names) or not 0 <= k < folds:
+            raise ValueError(
+                f"fold=({k}, {folds}) of {len(names)} images; it wants (k, folds) with "
+                "2 ≤ folds ≤ images and 0 ≤ k < folds."
+            )
+        start, stop = k * len(names) // folds, (k + 1) * len(names) // folds
+        return names[start:stop] if split == "val" else names[:start] + names[stop:]
 
     def _image(self, name: str) -> Path:
         paths = [self.root / "rgb" / f"{name}{suffix}" for suffix in IMAGE_SUFFIXES]

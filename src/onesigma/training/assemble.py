@@ -60,7 +60,8 @@ def _functional_vi(recipe: Recipe, backbone: nn.Module) -> FunctionalVI:
         backbone, outputs, posterior.rank, posterior.min_diagonal, options,
         posterior.context_statistics,
     )  # fmt: skip
-    return FunctionalVI(q, likelihood, prior, context, recipe.method.normalisation)
+    method = recipe.method
+    return FunctionalVI(q, likelihood, prior, context, method.normalisation, method.kl_stride)
 
 
 def _scale_of(likelihood: Likelihood) -> Scale:

@@ -12,6 +12,7 @@ from torch import nn
 
 from onesigma.context import Context, MixedContext
 from onesigma.data.base import PixelDataset
+from onesigma.data.spread import Spread
 from onesigma.likelihoods.base import Likelihood
 from onesigma.prediction.transforms import Affine, Log, Transform
 from onesigma.priors import CNNGPPrior, Prior
@@ -94,7 +95,8 @@ def build_dataset(config: DataConfig, split: str, size: Size | None) -> PixelDat
             f"The data set {config.name!r} needs a folder: --data.root DIR. "
             "Without data, train scenes-segmentation or scenes-depth."
         )
-    return build(part, DATASETS, PixelDataset, "data")
+    data = build(part, DATASETS, PixelDataset, "data")
+    return data if config.limit is None or split != "train" else Spread(data, config.limit)
 
 
 def build_prior(config: PriorConfig, outputs: int, size: Size) -> Prior:

@@ -35,6 +35,7 @@ class DataConfig:
         root: the folder of the data; scenes need none.
         options: arguments of the data set for all splits.
         splits: further arguments for one split, such as `{val: {length: 50}}`.
+        limit: train on so many images only, evenly spread over the training split.
         evaluate: the split that `evaluate` takes by default.
         eval_size: rows and columns at which the network sees images for evaluation and prediction;
             null for the images' own.
@@ -46,6 +47,7 @@ class DataConfig:
     root: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     splits: dict[str, dict[str, Any]] = field(default_factory=dict)
+    limit: int | None = None
     evaluate: str = "test"
     eval_size: Size | None = None
     workers: int = 0
@@ -96,6 +98,8 @@ class MethodConfig:
             side on the same batches.
         temperature: after training, fit one temperature on the split `val`.
         normalisation: of the KL, see `functional_elbo`.
+        kl_stride: measure the KL at every so-many-th row and column, from a random offset each
+            step: an unbiased estimate for a fraction of the time.
     """
 
     name: MethodName = "functional_vi"
@@ -104,6 +108,7 @@ class MethodConfig:
     members: int = 1
     temperature: bool = False
     normalisation: Literal["labelled", "valid"] = "labelled"
+    kl_stride: int = 1
 
 
 @dataclass(frozen=True)
