@@ -128,7 +128,7 @@ class LowRankCovariance(JointCovariance):
         return LowRankCovariance(self.factor[images], self.diagonal[images])
 
     def at(self, rows: slice, cols: slice) -> LowRankCovariance:
-        """g and D at these pixels."""
+        """Factors and diagonal at these pixels."""
         return LowRankCovariance(self.factor[..., rows, cols], self.diagonal[..., rows, cols])
 
     def blocks(self, pixels: slice | None = None) -> Float[Tensor, "n n *outputs"]:

@@ -199,3 +199,13 @@ def test_relu_in_float32_next_to_correlation_one(gap: float) -> None:
         for m in (maps, maps.double())
     )
     torch.testing.assert_close(single, double, rtol=2e-7, atol=0)
+
+
+def test_relu_at_its_ends() -> None:
+    alone = kernels.ReLU().propagate(KernelState(torch.full((1, 2, 3), 0.7), 1, gaussian=True))
+    torch.testing.assert_close(alone.maps, torch.full((1, 2, 3), 0.35))
+    # ρ = 1 (rounded above it), 0 and −1: E relu(z) relu(z') = K/2, K/2π and 0
+    cross = torch.tensor([1 + 1e-6, 0.0, -1 - 1e-6]).view(1, 1, 3)
+    maps = torch.cat([torch.ones(2, 1, 3), cross])
+    out = kernels.ReLU().propagate(KernelState(maps, 2, gaussian=True)).maps[2, 0]
+    torch.testing.assert_close(out, torch.tensor([0.5, 0.5 / torch.pi, 0.0]), rtol=1e-6, atol=1e-7)

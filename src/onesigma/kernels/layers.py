@@ -87,8 +87,10 @@ class Conv(Layer):
         total = _window_sum(total, 2, self.size[1], step, spread)
         # K'(q) = σ_b² + σ_w² Σ_t K(q + t)
         weight, bias = self.weight_variance(), self.bias_variance()
-        if isinstance(weight, float) and isinstance(bias, float) and self.size != (1, 1):
-            maps = total.mul_(weight).add_(bias)  # fresh memory costs more than a second pass
+        if isinstance(weight, float) and isinstance(bias, float):
+            # one pass, in memory that is already there unless somebody else may read it
+            own = None if total.requires_grad or self.size == (1, 1) else total
+            maps = torch.add(total.new_tensor(bias), total, alpha=weight, out=own)
         else:
             maps = total * weight + bias
         return state.move(maps, gaussian=True, fresh=True)

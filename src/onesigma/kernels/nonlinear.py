@@ -24,18 +24,25 @@ class ReLUExpectation(torch.autograd.Function):
         """Packed covariances in, packed covariances out."""
         ctx.save_for_backward(maps)
         ctx.images = images
-        deviation, inverse = _deviation(maps[:images])
-        share = deviation.mul_(math.sqrt(0.5 / math.pi))
         out = torch.empty_like(maps)
-        # E relu(z)² = K / 2
-        torch.mul(maps[:images], 0.5, out=out[:images])
-        rho, sine = torch.empty_like(maps[0]), torch.empty_like(maps[0])
-        for i, j, pair in _pairs(images):
-            _correlation(maps[pair], inverse[i], inverse[j], out=rho)
-            _sine(rho, out=sine)
-            # E = √(K_ii K_jj) (√(1 − ρ²) + ρ (π/2 + asin ρ)) / 2π
-            angle = torch.asin(rho, out=out[pair]).add_(math.pi / 2)
-            torch.mul(sine.addcmul_(rho, angle).mul_(share[i]), share[j], out=out[pair])
+        deviations = []
+        for variance, target in zip(maps[:images], out[:images], strict=True):
+            # E relu(z)² = K / 2
+            torch.mul(variance, 0.5, out=target)
+            deviations.append(variance.sqrt())
+        product, rho, sine = maps.new_empty(3, *maps.shape[1:])
+        zero, least = maps.new_tensor([0.0, 1e-36])
+        # one pair after the other: a map and its temporaries stay in the cache
+        pairs = zip(combinations(deviations, 2), maps[images:], out[images:], strict=True)
+        for (one, other), cross, target in pairs:
+            # √(K_ii K_jj) / 2π, above 0 to divide by
+            torch.addcmul(least, one, other, value=0.5 / math.pi, out=product)
+            # −ρ = −K_ij / √(K_ii K_jj)
+            torch.addcdiv(zero, cross, product, value=-0.5 / math.pi, out=rho).clamp_(-1, 1)
+            # E = √(K_ii K_jj) (sin θ + ρ θ) / 2π, θ = acos(−ρ); ∂E/∂θ = 0 forgives its rounding
+            angle = torch.acos(rho, out=target)
+            torch.sin(angle, out=sine).addcmul_(rho, angle, value=-1)
+            torch.addcmul(-least, sine, product, out=target)  # exactly 0 where a variance is
         return out
 
     @staticmethod

@@ -31,7 +31,7 @@ class Nodes(NamedTuple):
 
 TRAINING_NODES, PREDICTION_NODES = Nodes(11, 20, 1.6), Nodes(13, 24, 1.35)
 # Values in one chunk: enough to hide the cost of a call, few enough for the caches.
-_CHUNK = 48_000
+_CHUNK = 64_000
 
 
 def expected_log_sum_exp(
@@ -98,6 +98,11 @@ Law = Callable[[Tensor, Tensor, Tensor, int], tuple[Tensor, ...]]
 def _over_pixels(law: Law, mean: Tensor, variance: Tensor, nodes: Nodes) -> tuple[Tensor, ...]:
     """Apply a law of (c, pixels) to images: few nodes everywhere, then many where few do not do."""
     n, _, *size = mean.shape
+    if n > 1 and mean[0].numel() >= _CHUNK and not torch.compiler.is_compiling():
+        # one image after the other: with classes in front of pixels already, nothing is copied
+        images = zip(mean.split(1), variance.split(1), strict=True)
+        each = [_over_pixels(law, *image, nodes) for image in images]
+        return tuple(torch.cat(parts) for parts in zip(*each, strict=True))
     flat = mean.movedim(1, 0).flatten(1), variance.movedim(1, 0).flatten(1)
     if torch.compiler.is_compiling():
         parts = law(*flat, gumbel.span(*flat), nodes.many)
@@ -119,8 +124,8 @@ def _in_chunks(law: Law, pixels: Sequence[Tensor], nodes: int) -> tuple[Tensor, 
 
 
 def _chunks(*pixels: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    size = max(1, _CHUNK // len(pixels[0]))
-    return zip(*(x.split(size, 1) for x in pixels), strict=True)
+    count = 1 + pixels[0].numel() // _CHUNK
+    return zip(*(x.chunk(count, 1) for x in pixels), strict=True)
 
 
 def _single(x: Tensor) -> Tensor:

@@ -37,19 +37,19 @@ def gradients(
     """E LSE with its gradients E p and ½ E p(1 - p) with respect to means and variances."""
     top = mean.amax(0)
     mean = mean - top
-    times, weights = _nodes(extent, top, nodes)
+    times, log_weights = _nodes(extent, top, nodes)
     factor = _Factor.of(mean, variance)
     probs, curve, lse = torch.zeros_like(mean), torch.zeros_like(mean), torch.zeros_like(top)
-    for t, weight in zip(times, weights, strict=True):
+    for t, log_weight in zip(times, log_weights, strict=True):
         cumulative, rate = factor.at(t)
-        density = _survival(cumulative) * weight
+        density = _density(cumulative, log_weight)
         total = rate.sum(0)
         probs.addcmul_(rate, density)
         lse.addcmul_(t * density, total)
         torch.sub(total, rate, out=cumulative)
         curve.addcmul_(cumulative.mul_(rate), density)
     mass = probs.sum(0)
-    return lse / mass - EULER + top, probs / mass, curve / (2 * mass)
+    return lse / mass - EULER + top, probs.div_(mass), curve.div_(2 * mass)
 
 
 def prediction(
@@ -61,16 +61,16 @@ def prediction(
     """E p and E H(p)."""
     top = mean.amax(0)
     mean = mean - top
-    times, weights = _nodes(extent, top, nodes)
+    times, log_weights = _nodes(extent, top, nodes)
     factor = _Factor.of(mean, variance, with_noise=True)
     probs, entropy = torch.zeros_like(mean), torch.zeros_like(mean[0])
-    for t, weight in zip(times, weights, strict=True):
+    for t, log_weight in zip(times, log_weights, strict=True):
         cumulative, rate = factor.at(t)
-        density = _survival(cumulative) * weight
+        density = _density(cumulative, log_weight)
         probs.addcmul_(rate, density)
         entropy.addcmul_(factor.expected_noise(out=cumulative).mul_(rate).sum(0), density)
     mass = probs.sum(0)
-    return probs / mass, (entropy / mass).clamp_min(0)
+    return probs.div_(mass), (entropy / mass).clamp_min(0)
 
 
 def small_variance(
@@ -102,9 +102,9 @@ class _Factor:
     scale: Tensor
     fall: Tensor
     shift: Tensor
-    hazard: Tensor
-    noise: Tensor
-    work: Tensor
+    hazard: tuple[Tensor, ...]
+    noise: tuple[Tensor, ...]
+    work: tuple[Tensor, ...]
 
     @classmethod
     def of(cls, mean: Tensor, variance: Tensor, with_noise: bool = False) -> _Factor:
@@ -122,32 +122,36 @@ class _Factor:
             noise.mul_(y)
         scale = width.reciprocal()
         shift = middle.add_(mean).mul_(scale).neg_()
-        return cls(scale, -scale, shift, hazard, noise, z.new_empty(3, *z.shape))
+        work = z.new_empty(3, *z.shape).unbind()
+        return cls(scale, -scale, shift, hazard.unbind(), noise.unbind(), work)
 
     def at(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """Λ and R = -Λ · d log Λ / dt at a position of each pixel, until the next call."""
         position, value, slope = self.work
         torch.addcmul(self.shift, self.scale, t, out=position).clamp_(-1, 1)
         # Horner for log Λ and its derivative together
-        torch.addcmul(self.hazard[-2], self.hazard[-1], position, out=value)
-        torch.addcmul(value, self.hazard[-1], position, out=slope)
-        torch.addcmul(self.hazard[-3], value, position, out=value)
-        for k in range(_DEGREE - 3, -1, -1):
+        *lower, third, second, first = self.hazard
+        torch.addcmul(second, first, position, out=value)
+        torch.addcmul(value, first, position, out=slope)
+        torch.addcmul(third, value, position, out=value)
+        for coefficient in reversed(lower):
             torch.addcmul(value, slope, position, out=slope)
-            torch.addcmul(self.hazard[k], value, position, out=value)
+            torch.addcmul(coefficient, value, position, out=value)
         return value.exp_(), slope.mul_(value).mul_(self.fall)
 
     def expected_noise(self, out: Tensor) -> Tensor:
         """The polynomial c at the last position."""
-        torch.addcmul(self.noise[-2], self.noise[-1], self.work[0], out=out)
-        for k in range(_DEGREE - 3, -1, -1):
-            torch.addcmul(self.noise[k], out, self.work[0], out=out)
+        *lower, second, first = self.noise
+        torch.addcmul(second, first, self.work[0], out=out)
+        for coefficient in reversed(lower):
+            torch.addcmul(coefficient, out, self.work[0], out=out)
         return out
 
 
-def _survival(cumulative: Tensor) -> Tensor:
-    # S = exp(-Σ Λ); the bound keeps slow subnormal numbers out of the sums
-    return cumulative.sum(0).clamp_max_(40.0).neg_().exp_()
+def _density(cumulative: Tensor, log_weight: Tensor) -> Tensor:
+    # S · weight, S = exp(-Σ Λ); the bound keeps slow subnormal numbers out of the sums
+    total = cumulative.sum(0)
+    return torch.sub(log_weight, total, out=total).clamp_min_(-40.0).exp_()
 
 
 def _shape(variance: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -167,7 +171,7 @@ def _reach(variance: Tensor, gumbel: float, normal: float) -> Tensor:
 
 
 def _nodes(extent: Tensor, top: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Positions and weights: geometric spacing from below, fine where narrow classes still matter.
+    """Positions and log-weights: geometric from below, fine where narrow classes still matter.
 
     Every class has begun to rise at the lower end (it is the largest of the lower ends), so at a
     distance x above it only classes with √v of the order of x are still changing.
@@ -178,8 +182,10 @@ def _nodes(extent: Tensor, top: Tensor, count: int) -> tuple[Tensor, Tensor]:
     zeta = (1.31 * torch.log1p(1.6 * (ratio - 1).clamp_min(0))).clamp_min(1e-3)
     tau = (torch.arange(count, dtype=low.dtype, device=low.device)[:, None] + 0.5) / count
     unit = length / torch.expm1(zeta)
-    times = low - top + unit * torch.expm1(zeta * tau)
-    return times, unit * zeta * torch.exp(zeta * tau) / count
+    exponent = zeta * tau
+    # t = low + unit (e^(ζτ) - 1), dt/dτ = unit ζ e^(ζτ)
+    log_weights = exponent + torch.log(unit * zeta / count)
+    return exponent.expm1_().mul_(unit).add_(low - top), log_weights
 
 
 def span(mean: Float[Tensor, "c p"], variance: Float[Tensor, "c p"]) -> Float[Tensor, "3 p"]:
@@ -193,28 +199,36 @@ def span(mean: Float[Tensor, "c p"], variance: Float[Tensor, "c p"]) -> Float[Te
 
 
 def _evaluate(z: Tensor, with_noise: bool) -> Tensor:
-    """The ξ-coefficients at these variances, z · Σ_e a_e T_e(2z - 1), ordered like `fitted`."""
-    terms = z.new_empty(_VARIANCE_DEGREE + 1, *z.shape)
-    terms[0] = z
+    """The ξ-coefficients at these variances, z · Σ_e a_e T_e(2z - 1), ordered like `fitted`.
+
+    Terms two and three of every four have the opposite sign, so that one operation makes each.
+    """
+    basis = z.new_empty(_VARIANCE_DEGREE + 1, *z.shape)
+    terms = basis.unbind()
+    terms[0].copy_(z)
     twice = 4 * z - 2
     torch.mul(z, twice, out=terms[1]).mul_(0.5)
     for e in range(2, _VARIANCE_DEGREE + 1):
         # T_e = 2(2z - 1) T_{e-1} - T_{e-2}
-        torch.mul(twice, terms[e - 1], out=terms[e]).sub_(terms[e - 2])
+        sign = 1 if e % 2 else -1
+        torch.addcmul(terms[e - 2], twice, terms[e - 1], value=sign, out=terms[e])
     table = fitted(z.dtype, z.device)[: None if with_noise else _DEGREE + 1]
-    return (table @ terms.flatten(1)).view(-1, *z.shape)
+    return (table @ basis.flatten(1)).view(-1, *z.shape)
 
 
 @lru_cache(maxsize=8)
 def fitted(dtype: torch.dtype, device: torch.device) -> Float[Tensor, "d e"]:
-    """The fit: coefficients of the powers of ξ in log Λ, then in c."""
+    """The fit: coefficients of the powers of ξ in log Λ, then in c, with the signs of the terms."""
     return _fit().to(dtype=dtype, device=device)
 
 
 @lru_cache(maxsize=1)
 def _fit() -> Tensor:
     with torch.no_grad(), torch.device("cpu"):
-        return _least_squares()
+        fit = _least_squares()
+        fit[:, 2::4] *= -1  # the signs of the terms in `_evaluate`
+        fit[:, 3::4] *= -1
+        return fit
 
 
 def _least_squares(variances: int = 48, positions: int = 96) -> Tensor:
