@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -12,11 +13,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from onesigma.cli import COMMANDS, main
-from onesigma.training import RecipeError, load, load_recipe
+from onesigma.divergence import kl_divergence
+from onesigma.kernels import paper_kernel
+from onesigma.priors import CNNGPPrior
+from onesigma.training import RecipeError, Run, load, load_recipe
 from onesigma.training.arguments import parse_overrides
+from onesigma.training.components import build_dataset
+from onesigma.training.method import FunctionalVI, SizedPrior
 
 TINY = [
     *("--data.options.size", "[32, 32]"),
@@ -146,9 +153,62 @@ def test_evaluate_writes_where_it_says(
 def test_the_epistemic_pass_sees_what_the_metrics_see(
     runs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onesigma.training.evaluate._GRID", 1)
     found = load(runs[0]).evaluate("test")
-    assert found["epistemic"]["nll"] == pytest.approx(found["set"]["nll"], rel=1e-5)
+    assert found["epistemic"]["set"]["nll"] == pytest.approx(found["set"]["nll"], rel=1e-5)
+    monkeypatch.setattr("onesigma.training.evaluate._PIXELS", 64)
+    sparse = load(runs[0]).evaluate("test")
+    assert sparse["set"] == found["set"]
+    # rows and columns 2, 7, ..., 27
+    assert sparse["epistemic"]["pixels"] == 4 * 6 * 6
+    for name in ("nll", "kl_per_pixel"):
+        values = [x["epistemic"]["set"][name] for x in (sparse, found)]
+        assert values[0] == pytest.approx(values[1], rel=0.3)
+        assert values[0] != values[1]
+
+
+@torch.no_grad()
+def divergences(run: Run) -> dict[str, float]:
+    """Nats per pixel of each image, from the joint field of the image alone."""
+    assert isinstance(run.method, FunctionalVI)
+    dataset, found = build_dataset(run.recipe.data, "test", None), {}
+    for sample in (dataset[i] for i in range(len(dataset))):
+        image = sample["image"][None]
+        q, _ = run.method.posterior(image)
+        kl = kl_divergence(q, run.method.prior.at(*image.shape[2:])(image))
+        found[sample["name"]] = kl.sum(0).mean().item()
+    return found
+
+
+def test_the_divergence_is_from_the_prior_at_the_image_and_its_size(runs: list[str]) -> None:
+    run = load(runs[0])
+    assert isinstance(run.method, FunctionalVI)
+    outputs = len(run.spec.classes)
+    # the variance of this kernel depends on the image, and it is made for one size
+    run.method.prior = SizedPrior(lambda h, w: CNNGPPrior(paper_kernel(h, w), outputs, noise=0.1))
+    found = run.evaluate("test")["epistemic"]["per_image"]
+    per_image = {record["name"]: record["kl_per_pixel"] for record in found}
+    assert per_image == pytest.approx(divergences(run), rel=1e-4)
+
+
+def test_evaluate_measures_the_divergence_of_every_image(
+    runs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", runs[0]]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    rows = {line[0]: line[1] for line in lines if len(line) > 1}
+    found = json.loads(Path(runs[0], "metrics.json").read_text())["epistemic"]
+    run = load(runs[0])
+    expected = divergences(run)
+    per_image = {record["name"]: record["kl_per_pixel"] for record in found["per_image"]}
+    assert per_image == pytest.approx(expected, rel=1e-4)
+    assert len({*expected.values()}) == len(per_image)
+    mean = sum(expected.values()) / len(expected)
+    assert found["set"]["kl_per_pixel"] == pytest.approx(mean, rel=1e-4)
+    assert float(rows["epistemic.kl_per_pixel"]) == pytest.approx(mean, rel=1e-3)
+    span = found["intervals"]["kl_per_pixel"]
+    assert min(expected.values()) <= span["low"] * 1.0001 < span["high"] * 1.0001
+    for name in ("nll_lost_without_mean", "nll_lost_by_shuffling", "decision.accuracy.mean"):
+        assert math.isfinite(float(rows[f"epistemic.{name}"]))
 
 
 def test_evaluate_writes_a_page(runs: list[str]) -> None:
@@ -166,11 +226,21 @@ def test_compare_marks_what_differs(
     metrics = [json.loads(Path(run, "metrics.json").read_text()) for run in runs]
     for entry in metrics:
         assert f"{entry['intervals']['nll']['value']:.4g}" in rows["nll"]
+        for name in ("ece", "aurc", "set_calibration"):
+            assert f"{entry['set'][name]:.4g}" in rows[name]
+        value = entry["epistemic"]["set"]["kl_per_pixel"]
+        assert f"{value:.4g}" in rows["epistemic.kl_per_pixel"]
     for name in ("config.yaml", "metrics.json"):
         (tmp_path / name).write_bytes(Path(runs[0], name).read_bytes())
     assert main(["compare", runs[0], str(tmp_path)]) == 0
     same = capsys.readouterr().out
     assert not any(line.endswith("*") for line in same.splitlines())
+    old = {key: value for key, value in metrics[1].items() if key != "draws"}
+    (tmp_path / "metrics.json").write_text(json.dumps(old))
+    assert main(["compare", runs[0], str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "evaluate them again" in printed
+    assert not any(line.startswith("ece ") for line in printed.splitlines())
     assert main(["compare", runs[0], runs[0]]) == 2
 
 

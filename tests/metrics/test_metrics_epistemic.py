@@ -11,9 +11,11 @@ from onesigma.metrics import (
     EpistemicSuite,
     NoiseCorrelation,
     decision_shares,
+    image_divergence,
     nll_with_shuffled_variance,
     nll_without_mean,
 )
+from onesigma.priors import Prior
 
 
 class Noise(Likelihood):
@@ -78,9 +80,10 @@ def test_epistemic_suite_over_batches(regression):
     q, log_scale, target, valid = regression
     suite = EpistemicSuite(Noise(), prior_mean=0.5)
     for images in (slice(0, 2), slice(2, 3)):
-        kl = torch.full((1, 40, 40), 2.0)
+        kl = torch.full((3, 1, 40, 40), 2.0)[images] + images.start
         suite.update(q[images], log_scale[images], target[images], valid[images], kl)
-    found = suite.compute()
+    metrics = suite.compute()
+    found, per_image = metrics["set"], metrics["per_image"]
     nll = normal_nll(q.mean, q.variance, log_scale, target, valid)
     assert found["nll"] == pytest.approx(nll, rel=1e-10)
     without = nll_without_mean(Noise(), q, log_scale, 0.5, target, valid).item()
@@ -89,8 +92,81 @@ def test_epistemic_suite_over_batches(regression):
     swapped = normal_nll(q.mean[:2], q.variance[[1, 0]], log_scale[:2], target[:2], valid[:2])
     kept = normal_nll(q.mean[:2], q.variance[:2], log_scale[:2], target[:2], valid[:2])
     assert found["nll_lost_by_shuffling"] == pytest.approx(swapped - kept, rel=1e-9)
-    assert found["kl_per_pixel"] == pytest.approx((2 + 2) / 3)
+    assert found["kl_per_pixel"] == pytest.approx((2 + 2 + 4) / 3)
+    assert [record["kl_per_pixel"] for record in per_image] == pytest.approx([2, 2, 4])
     assert found["decision"]["accuracy"]["both"] is None
+    for i, record in enumerate(per_image):
+        alone = (x[i : i + 1] for x in (q.mean, q.variance, log_scale, target, valid))
+        assert record["nll"] == pytest.approx(normal_nll(*alone), rel=1e-10)
+    assert metrics["intervals"]["nll"]["value"] == pytest.approx(nll, rel=1e-9)
+    spans = metrics["intervals"]
+    assert spans["kl_per_pixel"]["low"] == 2.0
+    assert spans["kl_per_pixel"]["high"] == 4.0
+    assert spans["decision.accuracy.both"]["low"] is None
+
+
+def test_images_one_by_one_are_shuffled_with_earlier_ones(regression):
+    q, log_scale, target, valid = regression
+    suite = EpistemicSuite(Noise(), prior_mean=0.5)
+    for i in (1, 2):
+        one = slice(i, i + 1)
+        suite.update(q[one], log_scale[one], target[one], valid[one])
+    # the first has no other, the second gets the map of the first
+    assert "nll_lost_by_shuffling" not in suite.records[0]
+    rest = (log_scale[2:], target[2:], valid[2:])
+    lost = normal_nll(q.mean[2:], q.variance[1:2], *rest)
+    lost -= normal_nll(q.mean[2:], q.variance[2:], *rest)
+    assert lost > 0.5
+    assert suite.records[1]["nll_lost_by_shuffling"] == pytest.approx(lost, rel=1e-9)
+    assert suite.compute()["set"]["nll_lost_by_shuffling"] == pytest.approx(lost, rel=1e-9)
+
+
+def test_all_earlier_images_are_equally_likely_to_lend_their_variance(monkeypatch):
+    lenders = []
+    monkeypatch.setattr("onesigma.metrics.epistemic_suite._KEPT", 3)
+    for seed in range(40):
+        generator = torch.Generator().manual_seed(seed)
+        suite = EpistemicSuite(Noise(), 0.0, generator)
+        for i in range(10):
+            variance = torch.full((1, 1, 2, 2), float(i + 1))
+            suite.update(
+                GaussianField(torch.zeros_like(variance), MarginalCovariance(variance)),
+                torch.zeros_like(variance),
+                torch.zeros_like(variance),
+            )
+        # what the last image lost tells whose map it got: ½ log((1 + v) / (1 + 10))
+        lost = suite.records[-1]["nll_lost_by_shuffling"]
+        lenders.append(round(11 * np.exp(2 * lost) - 1))
+    assert min(lenders) >= 1
+    assert max(lenders) <= 9
+    # the mean of 40 draws from 1, ..., 9 is 5 with a standard error of 0.41
+    assert abs(np.mean(lenders) - 5) < 4 * 0.41
+    assert len({*lenders}) > 6
+
+
+class OnePixelPrior(Prior):
+    """A variance that depends on the image."""
+
+    def covariance(self, images):
+        values = images.mean(1)
+        return 2 + torch.einsum("ihw,jhw->ijhw", values, values)[:, :, None]
+
+
+def test_divergence_of_each_image_against_the_formula(generator):
+    images = torch.rand(3, 3, 5, 4, generator=generator).double()
+    mean = torch.randn(3, 2, 5, 4, generator=generator).double()
+    variance = 0.1 + torch.rand(3, 2, 5, 4, generator=generator).double()
+    q = GaussianField(mean, MarginalCovariance(variance))
+    found = image_divergence(q, OnePixelPrior(2, mean=[0.5, -1.0], noise=0.1), images)
+    prior = (2.1 + images.mean(1, keepdim=True) ** 2).expand_as(mean)
+    centre = torch.tensor([0.5, -1.0]).view(1, 2, 1, 1).expand_as(mean)
+    expected = torch.distributions.kl_divergence(
+        torch.distributions.Normal(mean, variance.sqrt()),
+        torch.distributions.Normal(centre, prior.sqrt()),
+    )
+    torch.testing.assert_close(found, expected)
+    sparse = image_divergence(q, OnePixelPrior(2, mean=[0.5, -1.0], noise=0.1), images, step=2)
+    torch.testing.assert_close(sparse, expected[..., 1::2, 1::2])
 
 
 def test_decisions_carried_by_the_scales(generator):

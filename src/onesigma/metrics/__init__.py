@@ -14,6 +14,7 @@ from onesigma.metrics.epistemic import (
     KLPerPixel,
     NoiseCorrelation,
     decision_shares,
+    image_divergence,
     nll_with_shuffled_variance,
     nll_without_mean,
 )
@@ -32,15 +33,18 @@ from onesigma.metrics.segmentation import Brier, MeanIoU, PixelAccuracy
 from onesigma.metrics.segmentation_suite import SegmentationSuite
 from onesigma.metrics.suite import Suite
 from onesigma.metrics.table import (
+    METRIC_HEAD,
     comparison_rows,
     format_comparison,
     format_metrics,
     format_rows,
+    incomparable_values,
     metric_rows,
 )
 
 __all__ = [
     "CRPS",
+    "METRIC_HEAD",
     "NLL",
     "REGRESSION_SCORES",
     "SEGMENTATION_SCORES",
@@ -74,6 +78,8 @@ __all__ = [
     "format_comparison",
     "format_metrics",
     "format_rows",
+    "image_divergence",
+    "incomparable_values",
     "metric_rows",
     "nll_with_shuffled_variance",
     "nll_without_mean",

@@ -10,10 +10,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from onesigma.metrics.bins import ScoreHistogram
+from onesigma.metrics.bins import ScoreHistogram, SparseHistogram
 from onesigma.metrics.bootstrap import Rule, as_number
-from onesigma.metrics.counting import map_pixels
-from onesigma.metrics.ranking import Anomaly, exact_detection_scores
+from onesigma.metrics.counting import Counts, map_pixels
+from onesigma.metrics.image_counts import ImageCounts
+from onesigma.metrics.ranking import Anomaly, detection_scores, exact_detection_scores
 from onesigma.metrics.suite import Suite
 
 SEGMENTATION_SCORES = ("entropy", "mutual_information", "aleatoric")
@@ -81,26 +82,36 @@ class AnomalySuite(Suite):
             )
         mask = torch.ones_like(target) if valid is None else valid
         for i, name in enumerate(self._names(names, len(target))):
-            self._record(
-                name, self._image({key: x[i] for key, x in maps.items()}, target[i], mask[i])
-            )
+            one = {key: x[i] for key, x in maps.items()}
+            self._record(name, *self._image(one, target[i], mask[i]))
 
     def _image(
         self,
         maps: Mapping[str, Float[Tensor, "h w"]],
         target: Bool[Tensor, "h w"],
         mask: Bool[Tensor, "h w"],
-    ) -> dict[str, Any]:
-        found: dict[str, Any] = {
-            "pixels": int(mask.sum()),
-            "anomalous": bool((target & mask).any()),
-        }
+    ) -> tuple[dict[str, Any], ImageCounts]:
+        odd = bool((target & mask).any())
+        found: dict[str, Any] = {"pixels": int(mask.sum()), "anomalous": odd}
+        counts: dict[str, SparseHistogram] = {}
         for name, score in maps.items():
             flat, anomalous = map_pixels(mask, score, target)
-            histogram = {"histogram": ScoreHistogram.of(flat, anomalous)}
-            self.pixelwise[name].add_histograms(histogram)
-            values = self.pixelwise[name].scores_of(histogram) | self._summaries(score, mask)
+            histogram = ScoreHistogram.of(flat, anomalous)
+            self.pixelwise[name].add_histograms({"histogram": histogram})
+            summaries = self._summaries(score, mask)
+            values = self.pixelwise[name].scores_of({"histogram": histogram}) | summaries
             found |= {f"{name}.{key}": value for key, value in values.items()}
+            counts[f"{name}.pixels"] = histogram.sparse()
+            for key, value in summaries.items():
+                counts[f"{name}.images.{key}"] = SparseHistogram.point(value, odd)
+        return found, counts
+
+    def _drawn_values(self, counts: Counts) -> dict[str, Tensor]:
+        found = {}
+        for name, rows in counts.items():
+            total, positive = rows.unbind(-2)
+            for key, value in detection_scores(positive, total - positive).items():
+                found[f"{name}.{key}"] = value
         return found
 
     def _summaries(

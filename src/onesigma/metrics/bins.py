@@ -19,6 +19,9 @@ MANTISSA_BITS = 9
 SCORE_BINS = 2 ** (9 + MANTISSA_BITS)
 """Sign, 8 exponent bits and the leading mantissa bits: every float32 has its bin."""
 
+IMAGE_BITS = 7
+"""Leading mantissa bits of the bins that are kept for every image, at most 0.8 % wide."""
+
 
 def uniform_bins(values: Float[Tensor, "p"], bins: int) -> Int[Tensor, "p"]:
     """Index of the interval (k/B, (k+1)/B] that holds each value; 0 falls into the first.
@@ -42,7 +45,7 @@ def binned_sum(
     return torch.bincount(index, weights=weights, minlength=bins).double()
 
 
-def score_keys(scores: Float[Tensor, "p"]) -> Int[Tensor, "p"]:
+def score_keys(scores: Float[Tensor, "p"], bits: int = MANTISSA_BITS) -> Int[Tensor, "p"]:
     """Bin of a score by sign, exponent and leading mantissa bits of its float32: monotone in it.
 
     A bin is 0.2 % wide whatever the size of the score. −0 equals 0; NaN ranks above infinity.
@@ -50,7 +53,27 @@ def score_keys(scores: Float[Tensor, "p"]) -> Int[Tensor, "p"]:
     pattern = (scores.float() + 0.0).view(torch.int32)
     # the patterns of negative floats grow with |x|: flip them
     ordered = pattern ^ ((pattern >> 31) & 0x7FFFFFFF)
-    return (ordered >> (23 - MANTISSA_BITS)) + SCORE_BINS // 2
+    return (ordered >> (23 - bits)) + (1 << (8 + bits))
+
+
+@dataclass(frozen=True, eq=False)
+class SparseHistogram:
+    """The bins of one image that hold pixels, small enough to keep one for every image.
+
+    Attributes:
+        keys: the bins, ascending.
+        rows: number of pixels, then the sum of each weight, per bin.
+    """
+
+    keys: Int[Tensor, "b"]
+    rows: Float[Tensor, "k b"]
+
+    @classmethod
+    def point(cls, score: Float[Tensor, ""], weight: int | float) -> SparseHistogram:
+        """One entry that ties with its like only; none if the score is undefined."""
+        scores = score.reshape(1)[~score.reshape(1).isnan()].cpu()
+        rows = torch.tensor([[1.0], [float(weight)]])
+        return cls(score_keys(scores, bits=22), rows[:, : len(scores)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +99,15 @@ class ScoreHistogram:
         sums = [binned_sum(index, bins, weight) for weight in (None, *weights)]
         return cls(offset, torch.stack(sums))
 
+    def sparse(self) -> SparseHistogram:
+        """The same in the wider bins that are kept for every image."""
+        held = true_indices(self.rows[0] > 0)
+        wide = (held + self.offset) >> (MANTISSA_BITS - IMAGE_BITS)
+        keys, index = wide.unique_consecutive(return_inverse=True)
+        rows = self.rows.new_zeros(len(self.rows), len(keys))
+        rows.index_add_(1, index, self.rows.index_select(1, held))
+        return SparseHistogram(keys.int().cpu(), rows.float().cpu())
+
 
 class HistogramMetric(CountMetric, ABC):
     """A metric whose state is one or more score histograms.
@@ -99,6 +131,10 @@ class HistogramMetric(CountMetric, ABC):
         return self.scores({name: part.rows for name, part in histograms.items()})
 
 
-def occupied(rows: Float[Tensor, "k b"]) -> Float[Tensor, "k o"]:
-    """The columns that hold pixels, in ascending order of the score."""
-    return rows.index_select(1, true_indices(rows[0] > 0))
+def occupied(rows: Float[Tensor, "*s k b"]) -> tuple[Float[Tensor, "*s o"], ...]:
+    """The rows at the bins that hold pixels, in ascending order of the score.
+
+    Of many sets at once those bins are taken that hold pixels of any of them.
+    """
+    held = (rows[..., 0, :] > 0).reshape(-1, rows.shape[-1]).any(0)
+    return rows.index_select(-1, true_indices(held)).unbind(-2)

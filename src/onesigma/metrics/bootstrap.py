@@ -14,6 +14,9 @@ Rule = Literal["images", "pixels", "squares", "classes"]
 """How a value of the set follows from its images: their mean, the mean weighted by valid pixels,
 the root of that mean of squares, or the mean over classes of summed intersection over union."""
 
+POOLED = "counts"
+"""What stands for the rule of a value that is recomputed from the counts of the drawn images."""
+
 
 def bootstrap_intervals(
     records: Sequence[Record],
@@ -35,7 +38,7 @@ def bootstrap_intervals(
     found = {}
     for name, rule in rules.items():
         value, draws = _value_and_draws(records, name, rule, weights)
-        low, high = _percentiles(draws, level, len(records))
+        low, high = percentiles(draws, level, len(records))
         found[name] = {"value": value, "low": low, "high": high, "over": rule}
     return found
 
@@ -49,25 +52,45 @@ def paired_bootstrap(
 ) -> dict[str, dict[str, Any]]:
     """Second minus first run for every value both have, both on the same resampled images.
 
+    Values pooled over the set come with their draws, made on sets that depend on the names of the
+    images and the seed alone; they are left out if a run has none or made them otherwise.
+
     Args:
         first: metrics of a run, as a suite computes them.
         second: metrics of another run on the same images.
-        resamples: number of bootstrap sets.
+        resamples: number of bootstrap sets, but for the values that come with draws.
         level: probability of the interval.
         generator: source of randomness, default one seeded with 0.
     """
     one, two = _align(first["per_image"], second["per_image"])
     weights = resample_weights(len(one), resamples, generator)
-    shared = [name for name in first["intervals"] if name in second["intervals"]]
     found = {}
-    for name in shared:
+    for name in comparable_values(first, second):
         rule = first["intervals"][name]["over"]
-        a, a_draws = _value_and_draws(one, name, rule, weights)
-        b, b_draws = _value_and_draws(two, name, rule, weights)
-        low, high = _percentiles(b_draws - a_draws, level, len(one))
+        if rule == POOLED:
+            (a, a_draws), (b, b_draws) = (_stored_draws(run, name) for run in (first, second))
+        else:
+            a, a_draws = _value_and_draws(one, name, rule, weights)
+            b, b_draws = _value_and_draws(two, name, rule, weights)
+        low, high = percentiles(b_draws - a_draws, level, len(one))
         found[name] = {"first": a, "second": b, "difference": b - a, "low": low, "high": high}
         found[name]["excludes_zero"] = low > 0 or high < 0
     return found
+
+
+def comparable_values(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """Values both runs pool over images in the same way, on the same sets where it matters."""
+    one, two = first.get("draws", {}), second.get("draws", {})
+    same_sets = all(one.get(key) == two.get(key) for key in ("seed", "resamples"))
+    stored = {*one.get("values", ())} & {*two.get("values", ())} if same_sets else set()
+    rules = [{name: x["over"] for name, x in run["intervals"].items()} for run in (first, second)]
+    shared = [name for name, rule in rules[0].items() if rules[1].get(name) == rule]
+    return [name for name in shared if rules[0][name] != POOLED or name in stored]
+
+
+def _stored_draws(run: Mapping[str, Any], name: str) -> tuple[float, Tensor]:
+    draws = [as_number(x) for x in run["draws"]["values"][name]]
+    return as_number(run["intervals"][name]["value"]), torch.tensor(draws, dtype=torch.float64)
 
 
 def resample_weights(
@@ -129,7 +152,7 @@ def _value_and_draws(
     return value, pooled_value(records, name, rule, weights)
 
 
-def _percentiles(draws: Float[Tensor, "b"], level: float, images: int) -> tuple[float, float]:
+def percentiles(draws: Float[Tensor, "b"], level: float, images: int) -> tuple[float, float]:
     """The central interval of the defined draws; NaN for fewer than two images."""
     defined = draws[~draws.isnan()]
     if images < 2 or len(defined) == 0:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from onesigma.metrics.bins import (
     HistogramMetric,
@@ -63,7 +64,7 @@ class CalibrationError(CountMetric):
         confidence, accuracy = counts["confidence"] / pixels, counts["hits"] / pixels
         gap = (accuracy - confidence).abs()
         return {
-            "ece": (gap * pixels).nansum() / pixels.sum(),
+            "ece": (gap * pixels).nansum(-1) / pixels.sum(-1),
             "mce": _nanmax(gap),
             "confidence": confidence,
             "accuracy": accuracy,
@@ -100,12 +101,11 @@ class AdaptiveCalibrationError(HistogramMetric):
     def scores(self, counts: Counts) -> Tensor:
         """Σ_b (1/B) |error_b − doubt_b|, doubt = 1 − confidence."""
         pixels, wrong, doubt = occupied(counts["histogram"])
-        total = pixels.sum()
-        if total == 0:
-            return total / total
-        cuts = torch.linspace(0, 1, self.bins + 1, dtype=total.dtype, device=total.device) * total
+        total = pixels.sum(-1)
+        parts = torch.linspace(0, 1, self.bins + 1, dtype=total.dtype, device=total.device)
+        cuts = total[..., None] * parts
         wrong, doubt = (cumulated(pixels, x, cuts).diff() for x in (wrong, doubt))
-        return (wrong - doubt).abs().sum() / total
+        return (wrong - doubt).abs().sum(-1) / total
 
 
 class ClasswiseCalibrationError(CountMetric):
@@ -135,8 +135,8 @@ class ClasswiseCalibrationError(CountMetric):
 
     def scores(self, counts: Counts) -> Tensor:
         """The mean over classes."""
-        pixels, predicted, hits = counts["table"]
-        return ((hits - predicted).abs().sum(1) / pixels.sum(1)).mean()
+        pixels, predicted, hits = counts["table"].unbind(-3)
+        return ((hits - predicted).abs().sum(-1) / pixels.sum(-1)).mean(-1)
 
 
 class FrequencyCalibration(CountMetric):
@@ -163,7 +163,7 @@ class FrequencyCalibration(CountMetric):
 
     def scores(self, counts: Counts) -> dict[str, Tensor]:
         """The curve `predicted`, `observed` with its `pixels`, and the summed square `score`."""
-        pixels, predicted, hits = counts["table"].sum(1)
+        pixels, predicted, hits = counts["table"].sum(-2).unbind(-2)
         return {
             "predicted": predicted / pixels,
             "observed": hits / pixels,
@@ -226,11 +226,11 @@ def merge_bins(table: Float[Tensor, "3 c f"], bins: int) -> Float[Tensor, "3 c b
     return table.unflatten(2, (bins, fine // bins)).sum(3)
 
 
-def pooled_score(table: Float[Tensor, "3 c b"]) -> Float[Tensor, ""]:
+def pooled_score(table: Float[Tensor, "*s 3 c b"]) -> Float[Tensor, "*s"]:
     """Σ_b (observed_b − mean probability_b)², classes pooled, empty intervals 0; NaN if all are."""
-    pixels, predicted, hits = table.sum(1)
+    pixels, predicted, hits = table.sum(-2).unbind(-2)
     gap = torch.where(pixels > 0, (hits - predicted) / pixels, 0.0)
-    return gap.square().sum() if pixels.sum() > 0 else gap.new_tensor(torch.nan)
+    return torch.where(pixels.sum(-1) > 0, gap.square().sum(-1), torch.nan)
 
 
 def image_count(score: Float[Tensor, ""]) -> Counts:
@@ -249,17 +249,21 @@ def doubt_histogram(top: Float[Tensor, "p"], wrong: Bool[Tensor, "p"]) -> ScoreH
 
 
 def cumulated(
-    pixels: Float[Tensor, "b"], values: Float[Tensor, "b"], at: Float[Tensor, "q"]
-) -> Float[Tensor, "q"]:
+    pixels: Float[Tensor, "*s b"], values: Float[Tensor, "*s b"], at: Float[Tensor, "*s q"]
+) -> Float[Tensor, "*s q"]:
     """Sum of the values over the first `at` pixels, linear within a bin (ties in random order)."""
-    zero = pixels.new_zeros(1)
-    place, total = torch.cat([zero, pixels.cumsum(0)]), torch.cat([zero, values.cumsum(0)])
-    upper = torch.searchsorted(place, at).clamp(1, len(place) - 1)
-    share = (at - place[upper - 1]) / (place[upper] - place[upper - 1])
-    return total[upper - 1] + share.clamp(0, 1) * (total[upper] - total[upper - 1])
+    if pixels.shape[-1] == 0:
+        return at * torch.nan
+    place, total = (pad(x.cumsum(-1), (1, 0)) for x in (pixels, values))
+    upper = torch.searchsorted(place, at.contiguous()).clamp(1, pixels.shape[-1])
+    before, after = place.gather(-1, upper - 1), place.gather(-1, upper)
+    share = torch.where(after > before, (at - before) / (after - before), 0.0).clamp(0, 1)
+    low = total.gather(-1, upper - 1)
+    return low + share * (total.gather(-1, upper) - low)
 
 
-def _nanmax(values: Float[Tensor, "b"]) -> Float[Tensor, ""]:
+def _nanmax(values: Float[Tensor, "*s b"]) -> Float[Tensor, "*s"]:
     """Largest defined value, NaN without any."""
-    defined = values[~values.isnan()]
-    return defined.max() if len(defined) else values.new_tensor(torch.nan)
+    defined = ~values.isnan()
+    largest = torch.where(defined, values, -torch.inf).amax(-1)
+    return torch.where(defined.any(-1), largest, torch.nan)

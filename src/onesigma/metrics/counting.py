@@ -52,7 +52,7 @@ class CountMetric(Metric, ABC):
 
     @abstractmethod
     def scores(self, counts: Counts) -> Any:
-        """The value that follows from these counts."""
+        """The value that follows from these counts; of many sets at once if they stand first."""
 
 
 class PixelMean(CountMetric, ABC):

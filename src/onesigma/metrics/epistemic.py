@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from types import EllipsisType
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from onesigma.covariance import MarginalCovariance
+from onesigma.covariance import BlockCovariance, MarginalCovariance
+from onesigma.divergence import kl_divergence
 from onesigma.field import GaussianField
 from onesigma.likelihoods.base import Likelihood
 from onesigma.metrics.bins import binned_sum
 from onesigma.metrics.counting import CountMetric, Counts, count_of, label_pixels, map_pixels
 from onesigma.metrics.proper import NLL
+from onesigma.priors import Prior
 
 _DECISIONS = ("mean", "scale", "both")
 
@@ -43,6 +46,16 @@ class DecisionShares(CountMetric):
             target: labels.
             valid: pixels to count, default labels in range.
         """
+        self.add(self.count(mean, log_scale, target, valid))
+
+    def count(
+        self,
+        mean: Float[Tensor, "n c h w"],
+        log_scale: Float[Tensor, "n #c h w"],
+        target: Int[Tensor, "n h w"],
+        valid: Bool[Tensor, "n h w"] | None = None,
+    ) -> Counts:
+        """Pixels at which each is right, and at which it says the same as f/σ²."""
         f, labels = label_pixels(mean, target, valid)
         precision = label_pixels((-2 * log_scale).expand_as(mean), target, valid)[0]
         both = (f * (precision - precision.amax(0)).exp()).max(0).indices
@@ -51,11 +64,12 @@ class DecisionShares(CountMetric):
         # a scale shared by the classes decides nothing
         mute = torch.tensor([0.0, torch.nan if log_scale.shape[1] == 1 else 0.0, 0.0])
         mute = mute.to(right.device)
-        self.add({"right": right + mute, "same": same + mute, "pixels": count_of(labels)})
+        return {"right": right + mute, "same": same + mute, "pixels": count_of(labels)}
 
     def scores(self, counts: Counts) -> dict[str, dict[str, Tensor]]:
         """`accuracy` and `agreement` of `mean`, `scale` and `both`; NaN for a shared scale."""
-        right, same = (counts[name] / counts["pixels"] for name in ("right", "same"))
+        pixels = counts["pixels"][..., None]
+        right, same = ((counts[name] / pixels).unbind(-1) for name in ("right", "same"))
         return {
             "accuracy": dict(zip(_DECISIONS, right, strict=True)),
             "agreement": dict(zip(_DECISIONS, same, strict=True)),
@@ -70,8 +84,11 @@ class KLPerPixel(CountMetric):
 
     def update(self, kl: Float[Tensor, "c h w"], images: int) -> None:
         """Add a batch: `kl_divergence` of its field, which covers all its images at once."""
-        pixels = count_of(kl[0]) * images
-        self.add({"total": kl.sum(dtype=torch.float64), "pixels": pixels})
+        self.add(self.count(kl, images))
+
+    def count(self, kl: Float[Tensor, "c h w"], images: int) -> Counts:
+        """Nats, and the pixels they are of."""
+        return {"total": kl.sum(dtype=torch.float64), "pixels": count_of(kl[0]) * images}
 
     def scores(self, counts: Counts) -> Tensor:
         """Mean over pixels."""
@@ -143,7 +160,45 @@ def shuffled_variance(q: GaussianField, generator: torch.Generator | None = None
     order = torch.randperm(len(q), generator=generator)
     source = torch.empty_like(order)
     source[order] = order.roll(1)
-    return GaussianField(q.mean, MarginalCovariance(q.variance[source.to(q.mean.device)]))
+    return with_variance(q, q.variance[source.to(q.mean.device)])
+
+
+def with_variance(q: GaussianField, variance: Float[Tensor, "n c h w"]) -> GaussianField:
+    """The mean of q with another variance."""
+    return GaussianField(q.mean, MarginalCovariance(variance))
+
+
+def image_divergence(
+    q: GaussianField, prior: Prior, images: Float[Tensor, "n k h w"], step: int = 1
+) -> Float[Tensor, "n c y x"]:
+    """KL(q(f(x_i)) ‖ p(f(x_i))) of every image x_i on its own, in nats per output and pixel.
+
+    Of one image only means and variances enter, ½ [σ²/κ − 1 + (m − μ)²/κ + log κ/σ²]. The
+    divergence of several images at once is that of no single one: it also measures how they
+    hang together, and grows with those that happen to share a batch.
+
+    Args:
+        q: the field at the images; marginals are enough.
+        prior: p.
+        images: RGB in [0, 1].
+        step: every how many rows and columns; pixels are independent of each other here.
+    """
+    divergences, grid = [], pixel_grid(step)
+    for i in range(len(images)):
+        one = slice(i, i + 1)
+        p = prior(images[one])
+        alone, beside = (
+            GaussianField(f.mean[grid], BlockCovariance(f.covariance.variance[:, None][grid]))
+            for f in (q.marginals()[one], p)
+        )
+        divergences.append(kl_divergence(alone, beside))
+    return torch.stack(divergences)
+
+
+def pixel_grid(step: int) -> tuple[EllipsisType, slice, slice]:
+    """The index of every `step`-th row and column of maps, the outermost not over-represented."""
+    every = slice(step // 2, None, step)
+    return ..., every, every
 
 
 class NoiseCorrelation(CountMetric):
@@ -166,26 +221,39 @@ class NoiseCorrelation(CountMetric):
         valid: Bool[Tensor, "..."] | None = None,
     ) -> None:
         """Add pixels: positive maps of one shape; `valid` of that shape or without outputs."""
+        self.add(self.count(predicted, true, valid))
+
+    def count(
+        self,
+        predicted: Float[Tensor, "..."],
+        true: Float[Tensor, "..."],
+        valid: Bool[Tensor, "..."] | None = None,
+    ) -> Counts:
+        """Moments and the grid of these pixels."""
         if valid is not None and valid.ndim < true.ndim:
             valid = valid.unsqueeze(1).expand_as(true)
         x, y = map_pixels(valid, predicted, true)
-        self.add({"moments": _moments(x.double(), y.double())})
         index = self._octave_bins(x) * self._bins + self._octave_bins(y)
-        self.add({"grid": binned_sum(index, self._bins**2).view(self._bins, self._bins)})
+        grid = binned_sum(index, self._bins**2).view(self._bins, self._bins)
+        return {"moments": _moments(x.double(), y.double()), "grid": grid}
 
     def scores(self, counts: Counts) -> dict[str, Tensor]:
         """`pearson`, `spearman`, `ratio`."""
-        pixels, x, y, xx, yy, xy = counts["moments"]
-        # (N Σxy − Σx Σy) / √((N Σx² − (Σx)²) (N Σy² − (Σy)²))
-        spread = ((pixels * xx - x * x) * (pixels * yy - y * y)).sqrt()
-        pearson = (pixels * xy - x * y) / spread
-        return {"pearson": pearson, "spearman": grid_spearman(counts["grid"]), "ratio": x / y}
+        return {**moment_scores(counts["moments"]), "spearman": grid_spearman(counts["grid"])}
 
     def _octave_bins(self, values: Float[Tensor, "p"]) -> Int[Tensor, "p"]:
         """Exponent and leading mantissa bits, clipped to the grid."""
         pattern = values.float().view(torch.int32) >> (23 - self._BITS)
         lowest = (127 + self._LOWEST) << self._BITS
         return (pattern - lowest).clamp(0, self._bins - 1).long()
+
+
+def moment_scores(moments: Float[Tensor, "*s 6"]) -> dict[str, Tensor]:
+    """`pearson` and `ratio` from N, Σx, Σy, Σx², Σy², Σxy."""
+    pixels, x, y, xx, yy, xy = moments.unbind(-1)
+    # (N Σxy − Σx Σy) / √((N Σx² − (Σx)²) (N Σy² − (Σy)²))
+    spread = ((pixels * xx - x * x) * (pixels * yy - y * y)).sqrt()
+    return {"pearson": (pixels * xy - x * y) / spread, "ratio": x / y}
 
 
 def grid_spearman(grid: Float[Tensor, "a b"]) -> Float[Tensor, ""]:

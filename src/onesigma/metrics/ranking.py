@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from onesigma.metrics.bins import HistogramMetric, ScoreHistogram, occupied
 from onesigma.metrics.calibration import cumulated
@@ -41,15 +42,15 @@ class RiskCoverage(HistogramMetric):
 
     def scores(self, counts: Counts) -> dict[str, Tensor]:
         """`aurc` and `augrc`."""
-        pixels, error = occupied(counts["histogram"][:2])
-        total = pixels.sum()
-        before, risk = pixels.cumsum(0) - pixels, error.cumsum(0) - error
-        rate = error / pixels
+        pixels, error = occupied(counts["histogram"][..., :2, :])
+        total, place = pixels.sum(-1), pixels.cumsum(-1)
+        before, risk = place - pixels, error.cumsum(-1) - error
+        rate = torch.where(pixels > 0, error / pixels, 0.0)
         # Σ_{i≤k} (R₀ + r i)/(C₀ + i) = e + (R₀ − r C₀) (ψ(C₀ + k + 1) − ψ(C₀ + 1))
-        spread = torch.digamma(torch.cat([before, total[None]]) + 1).diff()
-        aurc = (error + (risk - rate * before) * spread).sum() / total
+        spread = torch.digamma(pad(place, (1, 0)) + 1).diff()
+        aurc = (error + (risk - rate * before) * spread).sum(-1) / total
         # Σ_{i≤k} (R₀ + r i) = k R₀ + e (k + 1)/2
-        augrc = (pixels * risk + error * (pixels + 1) / 2).sum() / total**2
+        augrc = (pixels * risk + error * (pixels + 1) / 2).sum(-1) / total**2
         return {"aurc": aurc, "augrc": augrc}
 
 
@@ -103,21 +104,22 @@ class Sparsification(HistogramMetric):
         for name, values, power in (("rel", relative, 1.0), ("rms", square, 0.5)):
             curve = self._curve(pixels, values) ** power
             oracle = self._curve(*occupied(counts[f"oracle_{name}"])) ** power
-            ause, aurg = _area(curve - oracle), curve[0] - _area(curve)
+            whole = curve[..., 0]
+            ause, aurg = _area(curve - oracle), whole - _area(curve)
             areas |= {f"ause_{name}": ause, f"aurg_{name}": aurg}
-            areas |= {f"ause_{name}_normalised": ause / curve[0]}
-            areas |= {f"aurg_{name}_normalised": aurg / curve[0]}
+            areas |= {f"ause_{name}_normalised": ause / whole}
+            areas |= {f"aurg_{name}_normalised": aurg / whole}
         return areas
 
     def _curve(
-        self, pixels: Float[Tensor, "b"], values: Float[Tensor, "b"]
-    ) -> Float[Tensor, "points"]:
+        self, pixels: Float[Tensor, "*s b"], values: Float[Tensor, "*s b"]
+    ) -> Float[Tensor, "*s points"]:
         """Mean of the values over the (1 − k/K) N first pixels, k = 0..K; 0 for none."""
         steps = torch.arange(self.intervals, -1, -1, dtype=pixels.dtype, device=pixels.device)
-        if len(pixels) == 0:
-            return steps * torch.nan
-        kept = steps / self.intervals * pixels.sum()
-        return torch.where(kept > 0, cumulated(pixels, values, kept) / kept, 0.0)
+        total = pixels.sum(-1, keepdim=True)
+        kept = steps / self.intervals * total
+        curve = torch.where(kept > 0, cumulated(pixels, values, kept) / kept, 0.0)
+        return torch.where(total > 0, curve, torch.nan)
 
 
 class Anomaly(HistogramMetric):
@@ -155,27 +157,25 @@ class Anomaly(HistogramMetric):
 
 
 def detection_scores(
-    positive: Float[Tensor, "b"], negative: Float[Tensor, "b"], recall: float = 0.95
+    positive: Float[Tensor, "*s b"], negative: Float[Tensor, "*s b"], recall: float = 0.95
 ) -> dict[str, Tensor]:
     """AUROC, average precision and FPR at a recall of groups in ascending order of the score.
 
     A group is a set of tied scores: trapezoids in the ROC curve, one step in precision as in
     scikit-learn, linear interpolation at the recall.
     """
-    found, alarms = positive.flip(0).cumsum(0), negative.flip(0).cumsum(0)
-    if len(found) == 0 or found[-1] == 0 or alarms[-1] == 0:
-        nan = positive.new_tensor(torch.nan)
-        return {"auroc": nan, "average_precision": nan, "fpr95": nan}
-    positive, negative = positive.flip(0), negative.flip(0)
-    # AUROC = Σ_g n_g (TP_{g−1} + p_g/2) / (P N)
-    auroc = (negative * (found - positive / 2)).sum() / (found[-1] * alarms[-1])
-    precision = (positive * found / (found + alarms)).sum() / found[-1]
-    wanted = (recall * found[-1]).reshape(1)
-    return {
-        "auroc": auroc,
-        "average_precision": precision,
-        "fpr95": cumulated(positive, negative, wanted)[0] / alarms[-1],
+    positive, negative = positive.flip(-1), negative.flip(-1)
+    found, alarms = positive.cumsum(-1), negative.cumsum(-1)
+    anomalies, others = positive.sum(-1), negative.sum(-1)
+    wanted = recall * anomalies[..., None]
+    values = {
+        # AUROC = Σ_g n_g (TP_{g−1} + p_g/2) / (P N)
+        "auroc": (negative * (found - positive / 2)).sum(-1) / (anomalies * others),
+        "average_precision": (positive * found / (found + alarms)).nansum(-1) / anomalies,
+        "fpr95": cumulated(positive, negative, wanted)[..., 0] / others,
     }
+    both = (anomalies > 0) & (others > 0)
+    return {name: torch.where(both, value, torch.nan) for name, value in values.items()}
 
 
 def exact_detection_scores(
@@ -189,6 +189,6 @@ def exact_detection_scores(
     return detection_scores(positive, pixels - positive, recall)
 
 
-def _area(curve: Float[Tensor, "points"]) -> Float[Tensor, ""]:
+def _area(curve: Float[Tensor, "*s points"]) -> Float[Tensor, "*s"]:
     """∫₀¹ by trapezoids."""
-    return torch.trapezoid(curve, dx=1 / (len(curve) - 1))
+    return torch.trapezoid(curve, dx=1 / (curve.shape[-1] - 1))

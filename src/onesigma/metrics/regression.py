@@ -207,13 +207,16 @@ def level_counts(cdf: Float[Tensor, "p"], bins: int) -> Float[Tensor, "b"]:
     return binned_sum(uniform_bins(cdf, bins), bins)
 
 
-def quantile_curve(pixels: Float[Tensor, "b"]) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"]]:
+def quantile_curve(
+    pixels: Float[Tensor, "*s b"],
+) -> tuple[Float[Tensor, "b"], Float[Tensor, "*s b"]]:
     """Levels 1/B, ..., 1 and the share of pixels with F(y) at or below them."""
-    level = torch.arange(1, len(pixels) + 1, dtype=pixels.dtype, device=pixels.device)
-    return level / len(pixels), pixels.cumsum(0) / pixels.sum()
+    bins = pixels.shape[-1]
+    level = torch.arange(1, bins + 1, dtype=pixels.dtype, device=pixels.device)
+    return level / bins, pixels.cumsum(-1) / pixels.sum(-1, keepdim=True)
 
 
-def quantile_score(pixels: Float[Tensor, "b"]) -> Float[Tensor, ""]:
+def quantile_score(pixels: Float[Tensor, "*s b"]) -> Float[Tensor, "*s"]:
     """Σ_j (observed_j − level_j)²; NaN without pixels."""
     level, observed = quantile_curve(pixels)
-    return (observed - level).square().sum()
+    return (observed - level).square().sum(-1)

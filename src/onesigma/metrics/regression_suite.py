@@ -12,7 +12,8 @@ from torch import Tensor
 from onesigma.metrics.bootstrap import Rule
 from onesigma.metrics.calibration import image_count
 from onesigma.metrics.counting import Counts, fill_invalid, output_pixels, target_mask
-from onesigma.metrics.epistemic import NoiseCorrelation
+from onesigma.metrics.epistemic import NoiseCorrelation, moment_scores
+from onesigma.metrics.image_counts import ImageCounts
 from onesigma.metrics.proper import CRPS, NLL
 from onesigma.metrics.ranking import Sparsification
 from onesigma.metrics.regression import (
@@ -26,12 +27,10 @@ from onesigma.metrics.regression import (
 )
 from onesigma.metrics.suite import Suite
 
-_AREAS = tuple(f"{area}_{error}" for area in ("ause", "aurg") for error in ("rel", "rms"))
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(("rel", "log10", "delta1", "delta2", "delta3", "nll", "crps"), "pixels"),
     **dict.fromkeys(("rms", "sharpness"), "squares"),
     **dict.fromkeys(("image_calibration", "image_calibration_published_code"), "images"),
-    **dict.fromkeys((*_AREAS, *(f"{name}_normalised" for name in _AREAS)), "images"),
 }
 
 
@@ -88,22 +87,34 @@ class RegressionSuite(Suite):
         """
         self.to(target.device)
         mask = target_mask(target, valid)
-        if noise is not None:
-            self.noise.update(prediction.aleatoric.sqrt(), noise, mask)
         for i, name in enumerate(self._names(names, len(target))):
             one = slice(i, i + 1)
-            self._record(name, self._image(prediction[one], target[one], mask[one]))
+            values, counts = self._image(prediction[one], target[one], mask[one])
+            known = None if noise is None else noise[one]
+            self._record(name, values, {**counts, **self._noise(prediction[one], known, mask[one])})
+
+    def _noise(
+        self,
+        prediction: Any,
+        noise: Float[Tensor, "1 c h w"] | None,
+        mask: Bool[Tensor, "1 h w"],
+    ) -> dict[str, Tensor]:
+        if noise is None:
+            return {"noise": torch.zeros(6, dtype=torch.float64)}
+        counts = self.noise.count(prediction.aleatoric.sqrt(), noise, mask)
+        self.noise.add(counts)
+        return {"noise": counts["moments"].cpu()}
 
     def _image(
         self, prediction: Any, target: Float[Tensor, "1 c h w"], mask: Bool[Tensor, "1 h w"]
-    ) -> dict[str, Any]:
+    ) -> tuple[dict[str, Any], ImageCounts]:
         safe = fill_invalid(target, mask, prediction.mean)
         maps = (prediction.mean, target, prediction.variance, prediction.cdf(safe))
         mean, truth, variance, cdf = output_pixels(mask, *maps)
         log_prob, crps = output_pixels(mask, prediction.log_prob(safe), prediction.crps(safe))
         areas = self.sparsification.count(variance, mean, truth)
         self.sparsification.add_histograms(areas)
-        return {
+        values = {
             "pixels": truth.numel(),
             **self._add(self.errors, self.errors.count(mean, truth)),
             "nll": self._add(self.nll, self.nll.count(-log_prob)),
@@ -114,6 +125,16 @@ class RegressionSuite(Suite):
             ),
             **self._calibration(cdf),
             **self.sparsification.scores_of(areas),
+        }
+        levels = level_counts(cdf, self.curve.bins).cpu()
+        return values, {"levels": levels, **{name: x.sparse() for name, x in areas.items()}}
+
+    def _drawn_values(self, counts: Counts) -> dict[str, Tensor]:
+        noise = moment_scores(counts["noise"])
+        return {
+            **self.sparsification.scores(counts),
+            "set_calibration": quantile_score(counts["levels"]),
+            **{f"noise.{name}": value for name, value in noise.items()},
         }
 
     def _add(self, metric: Any, counts: Counts) -> Any:

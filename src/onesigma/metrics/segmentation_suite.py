@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from onesigma.likelihoods.base import mask_labels
-from onesigma.metrics.bins import ScoreHistogram
+from onesigma.metrics.bins import ScoreHistogram, SparseHistogram
 from onesigma.metrics.bootstrap import Rule
 from onesigma.metrics.calibration import (
     AdaptiveCalibrationError,
@@ -24,7 +24,8 @@ from onesigma.metrics.calibration import (
     merge_bins,
     pooled_score,
 )
-from onesigma.metrics.counting import class_pixels, top_class, true_indices
+from onesigma.metrics.counting import Counts, class_pixels, top_class, true_indices
+from onesigma.metrics.image_counts import ImageCounts
 from onesigma.metrics.proper import NLL
 from onesigma.metrics.ranking import RiskCoverage
 from onesigma.metrics.segmentation import Brier, MeanIoU, PixelAccuracy
@@ -36,7 +37,6 @@ _FINE = 90
 _RULES: dict[str, Rule] = {
     "miou": "classes",
     **dict.fromkeys(("accuracy", "nll", "brier"), "pixels"),
-    **dict.fromkeys(("ece", "mce", "adaptive_ece", "classwise_ece", "aurc", "augrc"), "images"),
     **dict.fromkeys(("image_calibration", "image_calibration_published_code"), "images"),
 }
 
@@ -95,11 +95,11 @@ class SegmentationSuite(Suite):
         for i, name in enumerate(self._names(names, len(target))):
             one = slice(i, i + 1)
             mask = None if valid is None else valid[one]
-            self._record(name, self._image(prediction[one], target[one], mask))
+            self._record(name, *self._image(prediction[one], target[one], mask))
 
     def _image(
         self, prediction: Any, target: Int[Tensor, "1 h w"], valid: Bool[Tensor, "1 h w"] | None
-    ) -> dict[str, Any]:
+    ) -> tuple[dict[str, Any], ImageCounts]:
         known, mask = mask_labels(target, len(self.classes), valid)
         index = true_indices(mask.flatten())
         flat, labels = class_pixels(prediction.probs, index), known.flatten().index_select(0, index)
@@ -113,18 +113,23 @@ class SegmentationSuite(Suite):
             (self.nll, self.iou, self.brier, self.accuracy), (nll, iou, brier, right), strict=True
         ):
             metric.add(counts)
-        return {
+        sure, sure_counts = self._confidence(top, correct)
+        frequent, frequent_counts = self._frequencies(frequency_table(flat, labels, _FINE))
+        values = {
             "pixels": labels.numel(),
             "miou": self.iou.scores(iou)["miou"],
             "accuracy": self.accuracy.scores(right),
             "nll": self.nll.scores(nll),
             "brier": self.brier.scores(brier),
-            **self._confidence(top, correct),
-            **self._frequencies(frequency_table(flat, labels, _FINE)),
+            **sure,
+            **frequent,
             **{name: count.long() for name, count in iou.items()},
         }
+        return values, {**sure_counts, **frequent_counts}
 
-    def _confidence(self, top: Tensor, correct: Tensor) -> dict[str, Tensor]:
+    def _confidence(
+        self, top: Tensor, correct: Tensor
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor | SparseHistogram]]:
         """What follows from the largest probability and whether it is right."""
         counts = self.calibration.count(top, correct)
         self.calibration.add(counts)
@@ -133,18 +138,20 @@ class SegmentationSuite(Suite):
         self.adaptive.add_histograms({"histogram": histogram})
         risk = ScoreHistogram(histogram.offset, histogram.rows[:2])
         self.risk.add_histograms({"histogram": risk})
-        return {
+        values = {
             "ece": errors["ece"],
             "mce": errors["mce"],
             "adaptive_ece": self.adaptive.scores_of({"histogram": histogram}),
             **self.risk.scores_of({"histogram": risk}),
         }
+        return values, {"reliability": torch.stack([*counts.values()]), "doubt": histogram.sparse()}
 
-    def _frequencies(self, table: Tensor) -> dict[str, Tensor]:
+    def _frequencies(self, table: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What follows from the probabilities of all classes."""
         by_class = {"table": merge_bins(table, self.classwise.bins)}
         self.classwise.add(by_class)
-        self.curve.add({"table": merge_bins(table, self.curve.bins)})
+        pooled = merge_bins(table, self.curve.bins)
+        self.curve.add({"table": pooled})
         found = {"classwise_ece": self.classwise.scores(by_class)}
         for name, metric in (
             ("image_calibration", self.paper),
@@ -152,7 +159,20 @@ class SegmentationSuite(Suite):
         ):
             found[name] = pooled_score(merge_bins(table, metric.bins))
             metric.add(image_count(found[name]))
-        return found
+        return found, {"classes": by_class["table"].cpu(), "curve": pooled.sum(1).cpu()}
+
+    def _drawn_values(self, counts: Counts) -> dict[str, Tensor]:
+        pixels, confidence, hits = counts["reliability"].unbind(-2)
+        errors = self.calibration.scores({"pixels": pixels, "confidence": confidence, "hits": hits})
+        histogram = {"histogram": counts["doubt"]}
+        return {
+            "ece": errors["ece"],
+            "mce": errors["mce"],
+            "adaptive_ece": self.adaptive.scores(histogram),
+            "classwise_ece": self.classwise.scores({"table": counts["classes"]}),
+            **self.risk.scores(histogram),
+            "set_calibration": pooled_score(counts["curve"].unsqueeze(-2)),
+        }
 
     def _set_values(self, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         iou, errors = self._value("iou"), self._value("calibration")

@@ -2,43 +2,47 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from onesigma.metrics.bootstrap import as_number, paired_bootstrap
+from onesigma.metrics.bootstrap import as_number, comparable_values, paired_bootstrap
+from onesigma.metrics.suite import flat_values
 
-_HEAD = ("metric", "set", "over images", "95 % interval")
-
-
-def flat_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """The numbers of nested metrics by dotted name; curves and lists are left out."""
-    flat: dict[str, float] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= flat_values(value, f"{prefix}{key}.")
-        elif not isinstance(value, list):
-            flat[f"{prefix}{key}"] = as_number(value)
-    return flat
+METRIC_HEAD = ("metric", "value", "95 % interval")
+_PARTS = ("epistemic", "anomaly")
 
 
 def metric_rows(metrics: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Name, value over the set, value pooled over images, and its interval."""
-    values, intervals = flat_values(metrics.get("set", metrics)), metrics.get("intervals", {})
-    names = [*values, *(name for name in intervals if name not in values)]
+    """Name, value and interval, of the suite and of what deeper suites found beside it.
+
+    What nothing defines has no row.
+    """
     rows: list[tuple[str, ...]] = []
-    for name in names:
-        entry = intervals.get(name, {})
-        pooled = _text(entry["value"]) if entry else ""
-        span = _span(entry["low"], entry["high"]) if entry else ""
-        rows.append((name, _text(values[name]) if name in values else "", pooled, span))
+    for prefix, part in _parts(metrics).items():
+        values, intervals = flat_values(part.get("set", part)), part.get("intervals", {})
+        values |= {
+            name: as_number(x["value"]) for name, x in intervals.items() if name not in values
+        }
+        for name, value in values.items():
+            if math.isnan(value):
+                continue
+            entry = intervals.get(name)
+            span = _span(entry["low"], entry["high"]) if entry else ""
+            rows.append((prefix + name, _text(value), span))
     return rows
 
 
+def _parts(metrics: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The suites of an evaluation by the prefix of their names."""
+    return {"": metrics, **{f"{name}.": metrics[name] for name in _PARTS if name in metrics}}
+
+
 def format_metrics(metrics: Mapping[str, Any]) -> list[str]:
-    """Lines of a table of what one suite computed; absent classes are named below it."""
-    lines = format_rows([_HEAD, *metric_rows(metrics)])
+    """Lines of a table of what suites computed; absent classes are named below it."""
+    lines = format_rows([METRIC_HEAD, *metric_rows(metrics)])
     if "set" not in metrics:
         return lines
     lines.append(f"{metrics['images']} images, {metrics['pixels']} valid values")
@@ -61,9 +65,42 @@ def comparison_rows(
     columns: list[dict[str, dict[str, Any]]] = []
     for name, metrics in others:
         head += [name, f"{name} - {base}", "95 % interval", ""]
-        columns.append(paired_bootstrap(first, metrics, resamples, generator=generator))
+        columns.append(_compared(first, metrics, resamples, generator))
     shared = [name for name in columns[0] if all(name in column for column in columns)]
     return [tuple(head), *(_comparison_row(name, columns) for name in shared)]
+
+
+def _compared(
+    first: Mapping[str, Any],
+    second: Mapping[str, Any],
+    resamples: int,
+    generator: torch.Generator | None,
+) -> dict[str, dict[str, Any]]:
+    """Paired differences of all suites that both runs have."""
+    one, two = _parts(first), _parts(second)
+    found: dict[str, dict[str, Any]] = {}
+    for prefix in one:
+        if prefix in two and all("per_image" in parts[prefix] for parts in (one, two)):
+            pairs = paired_bootstrap(one[prefix], two[prefix], resamples, generator=generator)
+            defined = {name: x for name, x in pairs.items() if not math.isnan(x["first"])}
+            found |= {prefix + name: entry for name, entry in defined.items()}
+    return found
+
+
+def incomparable_values(runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Values all runs have of which one was evaluated in another way: by an older version, say."""
+    parts = [_parts(metrics) for metrics in runs.values()]
+    found = []
+    for prefix in (name for name in parts[0] if all(name in part for part in parts)):
+        first, *others = (part[prefix] for part in parts)
+        names = [*first.get("intervals", ())]
+        for other in others:
+            if "intervals" not in first or "intervals" not in other:
+                continue
+            known = {*comparable_values(first, other)}
+            missing = [x for x in names if x in other["intervals"] and x not in known]
+            found += [prefix + x for x in missing if prefix + x not in found]
+    return found
 
 
 def format_comparison(
@@ -72,7 +109,14 @@ def format_comparison(
     generator: torch.Generator | None = None,
 ) -> list[str]:
     """Lines of a table of several runs against the first."""
-    return format_rows(comparison_rows(runs, resamples, generator))
+    lines = format_rows(comparison_rows(runs, resamples, generator))
+    missing = incomparable_values(runs)
+    if missing:
+        lines.append(
+            f"left out, because the runs were evaluated differently: {', '.join(missing)}; "
+            "evaluate them again to compare these"
+        )
+    return lines
 
 
 def format_rows(rows: Sequence[Sequence[str]]) -> list[str]:

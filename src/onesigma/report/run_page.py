@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from onesigma.data.base import PixelDataset
-from onesigma.metrics import metric_rows
+from onesigma.metrics import METRIC_HEAD, metric_rows
 from onesigma.report.curves import curve_svg, read_logs, smoothed
 from onesigma.report.maps import panels
 from onesigma.report.page import Page, Row, Section, Table, write_page
@@ -60,8 +60,7 @@ def training_curves(logs: Path) -> list[tuple[str, str]]:
 
 def _metrics(metrics: Mapping[str, Any]) -> Section:
     note = f"{metrics['images']} images, {metrics['pixels']} pixels with a target."
-    head = ["metric", "set", "over images", "95 % interval"]
-    return Section("Numbers", tables=[Table(head, metric_rows(metrics), note)])
+    return Section("Numbers", tables=[Table([*METRIC_HEAD], metric_rows(metrics), note)])
 
 
 def _pictures(

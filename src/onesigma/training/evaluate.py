@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
+from onesigma.baselines.base import Prediction
 from onesigma.covariance import MarginalCovariance
 from onesigma.data.base import PixelDataset
 from onesigma.field import GaussianField
@@ -20,14 +23,16 @@ from onesigma.metrics import (
     EpistemicSuite,
     RegressionSuite,
     SegmentationSuite,
+    image_divergence,
 )
+from onesigma.metrics.epistemic import pixel_grid
 from onesigma.training.components import build_dataset
 from onesigma.training.errors import RecipeError, RunFolderError
 from onesigma.training.files import write_atomically
 from onesigma.training.folder import RunFolder
 from onesigma.training.loading import evaluation_loader, valid_pixels
-from onesigma.training.method import FunctionalVI
-from onesigma.training.views import evaluation_view
+from onesigma.training.method import Batch, FunctionalVI, Method, Terms
+from onesigma.training.views import View, whole
 
 if TYPE_CHECKING:
     from onesigma.training.run import Run
@@ -87,7 +92,8 @@ class _Parts:
         device, names = self.run.device, batch["name"]
         target = batch["target"].to(device)
         valid = valid_pixels(target, len(self.run.spec.classes) or 1)
-        prediction = self.run.predict(batch["image"])
+        run = self.run if self.deeper is None else self.deeper.run
+        prediction = run.predict(batch["image"])
         if isinstance(self.suite, SegmentationSuite):
             self.suite.update(prediction, target, valid, names)
         else:
@@ -96,45 +102,83 @@ class _Parts:
         if "ood" in batch:
             self.anomaly.update(prediction, batch["ood"].to(device), names=names)
         if self.deeper is not None:
-            self.deeper.update(batch["image"], target)
+            self.deeper.update(target, names)
 
     def compute(self) -> dict[str, Any]:
         found = self.suite.compute()
         if self.deeper is not None:
-            found["epistemic"] = self.deeper.compute()
+            found["epistemic"] = self.deeper.suite.compute()
         if any(record["anomalous"] for record in self.anomaly.records):
             found["anomaly"] = self.anomaly.compute()
         return found
 
 
-# the questions of `_EpistemicPass` need three more predictive laws: a grid of pixels answers them
-_GRID = 4
+# the questions of `_EpistemicPass` need laws and divergences of their own: a grid of about so many
+# pixels of an image answers them, at a cost that does not grow with its size
+_PIXELS = 512
+
+
+def _step(maps: Tensor) -> int:
+    """Every how many rows and columns are asked: 9 at 240 x 180, all of 40 x 40.
+
+    Odd, so that the pixels do not all stand in the same corner of the cells of a network's strides.
+    """
+    height, width = maps.shape[-2:]
+    return min(1 + 2 * round((math.sqrt(height * width / _PIXELS) - 1) / 2), height, width)
+
+
+class _Watched(Method):
+    """Functional VI that remembers q, log σ and the divergence of the one pass that predicts."""
+
+    def __init__(self, method: FunctionalVI) -> None:
+        super().__init__()
+        self.method = method
+        self.seen: list[tuple[GaussianField, Tensor]] = []
+        self.divergence: list[Tensor] = []
+
+    def loss(self, batch: Batch, kl_weight: float, generator: torch.Generator) -> Terms:
+        """As of the method."""
+        return self.method.loss(batch, kl_weight, generator)
+
+    def predict(self, images: Tensor, view: View = whole) -> Prediction:
+        """As of the method."""
+        q, log_scale = view(self._marginals, images)
+        self.seen.append((q, log_scale))
+        return self.method.likelihood.predict(q, log_scale)
+
+    def _marginals(self, images: Tensor) -> tuple[GaussianField, Tensor]:
+        q, log_scale = self.method.posterior.marginals(images)
+        prior = self.method.prior.at(*images.shape[2:]).to(images.device)
+        self.divergence.append(image_divergence(q, prior, images, _step(images)).cpu())
+        return q, log_scale
 
 
 class _EpistemicPass:
-    """Whether the mean of q carries the decision, in the model's space, on a grid of pixels."""
+    """Whether q is more than its prior and its mean carries the decision, in the model's space.
+
+    The divergence is that of every image on its own, at the size at which the network sees it; all
+    on a grid of pixels.
+    """
 
     def __init__(self, run: Run) -> None:
         assert isinstance(run.method, FunctionalVI)
-        self.run, self.method = run, run.method
-        self.view = evaluation_view(run.recipe)
-        self.suite = EpistemicSuite(self.method.likelihood, run.recipe.prior.mean)
+        self.watched, prior = _Watched(run.method), run.method.prior.prior
+        self.run = type(run)(run.folder, run.recipe, self.watched, run.temperature)
+        mean = torch.tensor(prior.start_mean) if prior.mean is None else prior.mean.detach().cpu()
+        self.suite = EpistemicSuite(run.method.likelihood, mean.view(1, -1, 1, 1))
 
-    def update(self, images: torch.Tensor, target: torch.Tensor) -> None:
-        images = images.to(self.run.device)
-        q, log_scale = self.view(self.method.posterior.marginals, images)
+    def update(self, target: Tensor, names: Sequence[str]) -> None:
+        """Add the images that the run predicted last."""
+        (q, log_scale), divergence = self.watched.seen.pop(), self.watched.divergence.pop()
         # the suite counts on the CPU
-        sparse = (..., slice(None, None, _GRID), slice(None, None, _GRID))
+        sparse = pixel_grid(_step(target))
         mean, variance = q.mean.cpu()[sparse], q.variance.cpu()[sparse]
         q = GaussianField(mean, MarginalCovariance(variance))
         target, log_scale = target.cpu()[sparse], log_scale.cpu()[sparse]
         if self.run.transform is not None:
             target = self.run.transform.to_model(target)
         valid = valid_pixels(target, q.mean.shape[1])
-        self.suite.update(q, log_scale, target, valid)
-
-    def compute(self) -> dict[str, Any]:
-        return self.suite.compute()
+        self.suite.update(q, log_scale, target, valid, divergence, names)
 
 
 def save_metrics(path: Path, metrics: Mapping[str, Any]) -> None:
