@@ -36,6 +36,9 @@ def test_bad_requests_are_answered() -> None:
     with pytest.raises(ValueError, match="batch ≤ training"):
         data_weight(5, 4)
     assert data_weight(4, 367) == 4 / 367
+    assert data_weight(4, 100, correlated_pixels=10) == pytest.approx(0.004)
+    with pytest.raises(ValueError, match=r"at least 1, got 0\.5"):
+        data_weight(4, 100, 0.5)
 
 
 class FreePosterior:

@@ -14,7 +14,7 @@ SIGNATURES = {
     "VariationalGP": (
         "(backbone, outputs, rank, min_diagonal, options, context_statistics, features)"
     ),
-    "data_weight": "(batch_images, training_images)",
+    "data_weight": "(batch_images, training_images, correlated_pixels)",
     "from_loss": "(loss, width)",
     "functional_elbo": "(fit, kl, valid, kl_weight, normalisation)",
     "kl_divergence": "(q, p, jitter)",

@@ -57,14 +57,22 @@ def functional_elbo(
     return FunctionalELBO(mean_fit - kl_weight * mean_kl, mean_fit, mean_kl)
 
 
-def data_weight(batch_images: int, training_images: int) -> float:
-    """B / N: the divergence is paid once per pass over the N training images, not once per batch.
+def data_weight(batch_images: int, training_images: int, correlated_pixels: float = 1.0) -> float:
+    """B / (N A): the divergence is paid once per pass over the N training images.
 
     With this weight the posterior variance falls as 1/N; with weight 1 it does not depend on N.
+
+    Args:
+        batch_images: B.
+        training_images: N.
+        correlated_pixels: A, how many neighbouring pixels share one unknown. A prior without
+            covariance between pixels counts that unknown A times; 1 takes it at its word.
     """
     if not 0 < batch_images <= training_images:
         raise ValueError(
             f"data_weight got a batch of {batch_images} out of {training_images} training images; "
             "it wants 0 < batch ≤ training."
         )
-    return batch_images / training_images
+    if correlated_pixels < 1:
+        raise ValueError(f"correlated_pixels is a number of at least 1, got {correlated_pixels}.")
+    return batch_images / (training_images * correlated_pixels)

@@ -193,7 +193,8 @@ class StageConfig:
         size: rows and columns that images are resized to; null for their own.
         crop: rows and columns cut out at random; null for none.
         optimiser: and its schedule.
-        kl_weight: a number, or "data" for B / N: batch over training images.
+        kl_weight: a number, or "data" for B / (N A): batch over training images, and A.
+        correlated_pixels: A, how many neighbouring pixels share one unknown, see `data_weight`.
         augment: arguments of `onesigma.data.Augment` besides `crop`.
     """
 
@@ -203,6 +204,7 @@ class StageConfig:
     crop: Size | None = None
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     kl_weight: float | Literal["data"] = "data"
+    correlated_pixels: float = 1.0
     augment: dict[str, Any] = field(default_factory=lambda: {"flip": 0.5})
 
 

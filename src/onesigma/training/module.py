@@ -151,5 +151,5 @@ def build_augment(stage: StageConfig) -> Augment:
 
 def _kl_weight(stage: StageConfig, images: int) -> float:
     if stage.kl_weight == "data":
-        return data_weight(min(stage.batch, images), images)
+        return data_weight(min(stage.batch, images), images, stage.correlated_pixels)
     return float(stage.kl_weight)
