@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parent / "training"))
 from tiny_files import write_camvid, write_folder, write_make3d, write_nyuv2
@@ -65,8 +66,6 @@ def test_a_recipe_trains_evaluates_and_predicts(
     assert len(metrics["per_image"]) == images
     assert all(np.isfinite(record["nll"]) for record in metrics["per_image"])
     picture = tmp_path / "picture.png"
-    from PIL import Image
-
     Image.fromarray(np.zeros((36, 44, 3), np.uint8)).save(picture)
     assert main(["predict", run, str(picture), "--out", str(maps)]) == 0, capsys.readouterr()
     arrays = np.load(maps / "picture.npz")
@@ -76,6 +75,20 @@ def test_a_recipe_trains_evaluates_and_predicts(
     assert pictures == {
         f"picture_{kind}.png" for kind in ("prediction", "total", "epistemic", "aleatoric")
     }
+
+
+@pytest.mark.filterwarnings("ignore:.*lists 4 pairs")
+def test_a_class_left_out_of_training_is_scored_as_an_anomaly(tmp_path: Path) -> None:
+    data, _ = data_arguments("camvid-small", tmp_path / "data")
+    run = str(tmp_path / "run")
+    without = ["--data.options.exclude_classes", "[car]"]
+    assert main(["train", "camvid-small", "--out", run, *small_arguments(), *data, *without]) == 0
+    assert main(["evaluate", run, "--split", "val"]) == 0
+    anomaly = json.loads((tmp_path / "run" / "metrics.json").read_text())["anomaly"]
+    labels = [np.asarray(Image.open(p)) for p in (tmp_path / "data" / "valannot").iterdir()]
+    assert all(record["anomalous"] for record in anomaly["per_image"])
+    # cars count, void does not
+    assert anomaly["pixels"] == sum((label < 11).sum() for label in labels)
 
 
 def test_the_papers_recipe_says_what_the_paper_says() -> None:

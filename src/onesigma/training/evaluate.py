@@ -100,7 +100,9 @@ class _Parts:
             noise = batch["noise"].to(device) if "noise" in batch else None
             self.suite.update(prediction, target, valid, names, noise)
         if "ood" in batch:
-            self.anomaly.update(prediction, batch["ood"].to(device), names=names)
+            # void pixels are neither odd nor known not to be
+            odd = batch["ood"].to(device)
+            self.anomaly.update(prediction, odd, valid | odd, names)
         if self.deeper is not None:
             self.deeper.update(target, names)
 
