@@ -32,8 +32,9 @@ from onesigma.context import (
     ShiftedColours,
     ShuffledPatches,
 )
-from onesigma.data import CamVid, NYUv2
+from onesigma.data import Augment, CamVid, NYUv2
 from onesigma.divergence import kl_divergence
+from onesigma.field import GaussianField
 from onesigma.kernels import paper_kernel, scene_kernel, texture_kernel
 from onesigma.likelihoods.boltzmann import Boltzmann
 from onesigma.metrics import AnomalySuite, SegmentationSuite
@@ -48,7 +49,13 @@ CLASSES = 11
 
 @dataclass(frozen=True)
 class Setting:
-    """One run. `kl_weight` None means B/N."""
+    """One run.
+
+    `kl_weight` None means B/N, `start_variance` 0 the prior's. `jitter` changes brightness,
+    contrast and saturation; `kl_stride` measures the divergence on a sparse grid; after the share
+    `freeze` of the epochs all images pass with running statistics; `context_weight` multiplies what
+    context images add to the divergence of the labelled ones.
+    """
 
     name: str = "ours"
     method: str = "ours"
@@ -73,6 +80,11 @@ class Setting:
     rank: int = 20
     shared_factors: bool = True
     threads: int = 2
+    jitter: float = 0.0
+    kl_stride: int = 1
+    freeze: float = 1.0
+    context_weight: float = 1.0
+    start_variance: float = 0.0
 
 
 class Memory:
@@ -95,6 +107,11 @@ class Memory:
             images, labels = self.images[chosen].clone(), self.labels[chosen].clone()
             flip = torch.rand(len(chosen), generator=g) < 0.5
             images[flip], labels[flip] = images[flip].flip(-1), labels[flip].flip(-1)
+            if setting.jitter:
+                j = setting.jitter
+                recolour = Augment(flip=0, brightness=j, contrast=j, saturation=j)
+                yield recolour(images, labels, g)
+                continue
             gain = 1 + 0.2 * (torch.rand(len(chosen), 1, 1, 1, generator=g) - 0.5)
             yield (images * gain).clamp(0, 1), labels
 
@@ -114,7 +131,7 @@ class Ours(nn.Module):
             scale={"class": "output", "shared": "shared", "none": "none"}[setting.scale],  # type: ignore[arg-type]
             shared_factors=setting.shared_factors,
             mean=setting.prior_mean,
-            variance=setting.prior_variance,
+            variance=setting.start_variance or setting.prior_variance,
         )
         self.model = VariationalGP(
             fc_densenet_small(setting.dropout),
@@ -127,14 +144,29 @@ class Ours(nn.Module):
         self.context = _context(setting)
 
     def loss(self, images: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
-        extra = self.context(images, generator)
+        extra = None if self.context is None else self.context(images, generator)
         q, log_scale = self.model(images, context=extra)
-        p = self.prior(torch.cat([images, extra]))
+        p = self.prior(images if extra is None else torch.cat([images, extra]))
         n, valid = len(images), labels >= 0
         fit = self.likelihood.expected_log_prob(labels, q[:n], log_scale[:n], valid)
-        elbo = functional_elbo(fit, kl_divergence(q, p), valid, self.kl_weight)
+        kl = self.divergence(q, p, n, generator)
+        elbo = functional_elbo(fit, kl, valid, self.kl_weight)
         self.terms = {"fit": elbo.fit.item(), "kl": elbo.kl.item()}
         return -elbo.value
+
+    def divergence(
+        self, q: GaussianField, p: GaussianField, labelled: int, generator: torch.Generator
+    ) -> Tensor:
+        s, c = self.setting.kl_stride, self.setting.context_weight
+        if s > 1:
+            top, left = torch.randint(s, (2,), generator=generator).tolist()
+            grid = slice(top, None, s), slice(left, None, s)
+            q, p = q.at(*grid), p.at(*grid)
+        kl = kl_divergence(q, p)
+        if c != 1:
+            # KL(X) + c (KL(X, X') - KL(X))
+            kl = c * kl + (1 - c) * kl_divergence(q[:labelled], p[:labelled])
+        return s * s * kl
 
     def predict(self, images: Tensor) -> Any:
         return self.likelihood.predict(*self.model.marginals(images))
@@ -164,11 +196,30 @@ def _kernel(setting: Setting, variance: float) -> tuple[Any, float]:
     return {"scene": scene_kernel, "texture": texture_kernel}[setting.prior](variance), 1.0
 
 
-def _context(setting: Setting) -> Context:
-    if setting.context == "noisy":
-        return NoisyCopies(setting.context_count)
-    kinds = [NoisyCopies(), ShuffledPatches(), ShiftedColours(), PastedMixtures(), FrequencyNoise()]
-    return MixedContext(kinds, setting.context_count)
+class Blended(Context):
+    """An image and what another generator makes of it, cross-faded by a random share."""
+
+    def __init__(self, inner: Context) -> None:
+        super().__init__(inner.count)
+        self.inner = inner
+
+    def alter(self, chosen: Tensor, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        share = torch.rand((len(chosen), 1, 1, 1), generator=generator)
+        return torch.lerp(chosen, self.inner.alter(chosen.clone(), images, generator), share)
+
+
+def _context(setting: Setting) -> Context | None:
+    noise, texture = NoisyCopies(), FrequencyNoise()
+    mixed = [noise, ShuffledPatches(), ShiftedColours(), PastedMixtures(), texture]
+    kinds: dict[str, list[Context]] = {
+        "none": [],
+        "noisy": [noise],
+        "far": [noise, texture],
+        "mixed": mixed,
+        "graded": [Blended(kind) for kind in mixed],
+    }
+    chosen = kinds[setting.context]
+    return MixedContext(chosen, setting.context_count) if chosen else None
 
 
 def train(model: Ours | Baseline, data: Memory, setting: Setting) -> dict[str, float]:
@@ -179,6 +230,10 @@ def train(model: Ours | Baseline, data: Memory, setting: Setting) -> dict[str, f
     start = time.perf_counter()
     model.train()
     for epoch in range(setting.epochs):
+        if epoch >= setting.freeze * setting.epochs:
+            for layer in model.modules():
+                if isinstance(layer, nn.BatchNorm2d):
+                    layer.eval()
         for images, labels in data.batches(setting, epoch):
             optimiser.zero_grad()
             loss = model.loss(images, labels, generator)
