@@ -45,6 +45,8 @@ PAPER = {
     "posterior.shared_factors": False,
     "posterior.context_statistics": "joint",
     "context.name": "noisy_copies",
+    "posterior.variance": None,
+    "method.kl_stride": 1,
     "stages.kl_weight": 1.0,
 }
 DROPOUT = {"method.name": "mc_dropout", "network.options.dropout": 0.1}
