@@ -57,7 +57,9 @@ def functional_elbo(
     return FunctionalELBO(mean_fit - kl_weight * mean_kl, mean_fit, mean_kl)
 
 
-def data_weight(batch_images: int, training_images: int, correlated_pixels: float = 1.0) -> float:
+def data_weight(
+    batch_images: int, training_images: int, correlated_pixels: int | float = 1
+) -> float:
     """B / (N A): the divergence is paid once per pass over the N training images.
 
     With this weight the posterior variance falls as 1/N; with weight 1 it does not depend on N.
