@@ -2,18 +2,20 @@
 
     python benchmarks/real_images.py plan camvid
     python benchmarks/real_images.py train camvid NAME --root CAMVID --runs RUNS
-    python benchmarks/real_images.py score camvid --root CAMVID --far NYUV2 --runs RUNS
+    python benchmarks/real_images.py score camvid NAME --root CAMVID --far NYUV2 --runs RUNS
+    python benchmarks/real_images.py table camvid --runs RUNS
 
-`plan` lists the runs, `train` makes one (again and again until it is done: it resumes), `score`
-compares all that are finished and writes `results/real_images_camvid.json`. CamVid is trained
-without the sequence 0006R0, which is scored beside val; NYUv2 in five folds of train and val.
+`plan` lists the runs, `train` makes one or goes on with it, `score` measures one (or "ensemble",
+"temperature"), `table` compares all that are measured and writes `results/real_images_camvid.json`.
+CamVid is trained without the sequence 0006R0, which is scored beside val; NYUv2 in five folds of
+train and val.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +26,14 @@ from measuring import RESULTS, machine
 from onesigma.baselines import DeepEnsemble, TemperatureScaled
 from onesigma.cli import main as onesigma
 from onesigma.data import CamVid, NYUv2
-from onesigma.data.base import PixelDataset
+from onesigma.data.base import PixelDataset, Sample
 from onesigma.metrics import (
     AnomalySuite,
     RegressionSuite,
     SegmentationSuite,
     paired_bootstrap,
 )
-from onesigma.training import Run, load
+from onesigma.training import load
 
 HELD_OUT = "0006R0"
 FOLDS = 5
@@ -60,7 +62,7 @@ def plan(task: str) -> dict[str, Settings]:
 
 def _camvid() -> dict[str, Settings]:
     base = {"data.options.without_sequences": HELD_OUT}
-    runs = {f"ours-{seed}": {"seed": seed} for seed in range(MEMBERS)}
+    runs: dict[str, Settings] = {f"ours-{seed}": {"seed": seed} for seed in range(MEMBERS)}
     for seed in range(MEMBERS):
         runs[f"deterministic-{seed}"] = {"seed": seed, "method.name": "deterministic"}
     runs["dropout-0"] = DROPOUT
@@ -102,19 +104,49 @@ def train(task: str, name: str, root: str, runs: Path) -> int:
 Predict = Callable[[Tensor], Any]
 
 
-def finished(runs: Path, names: Iterable[str]) -> dict[str, Run]:
-    """The runs that have their weights."""
-    return {
-        name: load(runs / name) for name in names if (runs / name / "weights.safetensors").is_file()
+def predictor(name: str, root: str, runs: Path) -> Predict:
+    """What predicts: a run, or several together."""
+    if name == "ensemble":
+        members = [load(runs / f"deterministic-{seed}") for seed in range(MEMBERS)]
+        return DeepEnsemble(members).predict
+    if name == "temperature":
+        scaled = TemperatureScaled(load(runs / "deterministic-0"))
+        val = map(_pixels, _samples(CamVid(root, "val")))
+        scaled.fit((image, labels, labels >= 0) for image, labels, _ in val)
+        return scaled.predict
+    return load(runs / name).predict
+
+
+def score_camvid(name: str, root: str, far_root: str, runs: Path) -> dict[str, Any]:
+    """One method on the held-out sequence, on val, and against rooms."""
+    predict = predictor(name, root, runs)
+    odd = name.rsplit("-without-", 1)[1:]
+    held_out = CamVid(root, "train", exclude_classes=odd, only_sequences=HELD_OUT)
+    found = {
+        "held out": segmentation(predict, held_out),
+        "val": segmentation(predict, CamVid(root, "val", exclude_classes=odd)),
     }
+    if not odd:
+        found["far"] = far(predict, held_out, NYUv2(far_root, "val", (180, 240)))
+    return found
 
 
-def segmentation(predict: Predict, data: PixelDataset) -> dict[str, Any]:
+def score_nyuv2(name: str, root: str, runs: Path) -> dict[str, Any]:
+    """One method over all finished folds: each image by the run that did not see it."""
+    suite = RegressionSuite()
+    for k in range(FOLDS):
+        run = runs / f"{name}-fold{k}"
+        if (run / "weights.safetensors").is_file():
+            depth(load(run).predict, NYUv2(root, "val", fold=(k, FOLDS)), suite)
+    return {"folds": suite.compute()}
+
+
+def segmentation(predict: Predict, data: CamVid) -> dict[str, Any]:
     """Metrics of labels; where a class was left out, how well it lights up."""
     suite, odd = SegmentationSuite(data.classes), AnomalySuite()
-    for sample in data:
-        labels = sample["target"][None]
-        prediction, names = predict(sample["image"][None]), [sample["name"]]
+    for sample in _samples(data):
+        image, labels, names = _pixels(sample)
+        prediction = predict(image)
         suite.update(prediction, labels, labels >= 0, names)
         if "ood" in sample:
             ood = sample["ood"][None]
@@ -127,81 +159,47 @@ def far(predict: Predict, near: PixelDataset, rooms: PixelDataset) -> dict[str, 
     """Whole rooms among streets: does the uncertainty tell them apart?"""
     suite = AnomalySuite()
     for data, odd in ((near, False), (rooms, True)):
-        for sample in data:
-            prediction = predict(sample["image"][None])
-            where = torch.full((1, *sample["image"].shape[1:]), odd)
-            suite.update(prediction, where, names=[sample["name"]])
+        for sample in _samples(data):
+            image, _, names = _pixels(sample)
+            where = torch.full((1, *image.shape[2:]), odd)
+            suite.update(predict(image), where, names=names)
     return suite.compute()
 
 
 def depth(predict: Predict, data: PixelDataset, suite: RegressionSuite) -> None:
     """Add the images of one fold."""
-    for sample in data:
-        target = sample["target"][None]
-        suite.update(
-            predict(sample["image"][None]), target, target[:, 0].isfinite(), [sample["name"]]
-        )
+    for image, target, names in map(_pixels, _samples(data)):
+        suite.update(predict(image), target, target[:, 0].isfinite(), names)
 
 
-def predictors(runs: Mapping[str, Run], val: PixelDataset) -> dict[str, Predict]:
-    """All methods of the CamVid table; the first seed stands for a method."""
-    found: dict[str, Predict] = {name: run.predict for name, run in runs.items()}
-    members = [runs[f"deterministic-{seed}"] for seed in range(MEMBERS)]
-    found[f"ensemble of {MEMBERS}"] = DeepEnsemble(members).predict
-    scaled = TemperatureScaled(runs["deterministic-0"])
-    batches = [(s["image"][None], s["target"][None], s["target"][None] >= 0) for s in val]
-    scaled.fit(batches)
-    found["deterministic + temperature (fitted on val)"] = scaled.predict
-    return found
+def _samples(data: PixelDataset) -> Iterator[Sample]:
+    return (data[i] for i in range(len(data)))
 
 
-def score_camvid(root: str, far_root: str, runs: Path) -> dict[str, Any]:
-    """Every method on the held-out sequence, on val, and against rooms."""
-    names = plan("camvid")
-    whole = [name for name in names if "without" not in name]
-    val = CamVid(root, "val")
-    held_out = CamVid(root, "train", only_sequences=HELD_OUT)
-    rooms = NYUv2(far_root, "val", (180, 240))
-    result: dict[str, Any] = {}
-    for name, predict in predictors(finished(runs, whole), val).items():
-        result[name] = {
-            "held out": segmentation(predict, held_out),
-            "val": segmentation(predict, val),
-            "far": far(predict, held_out, rooms),
-        }
-    for name, run in finished(runs, [name for name in names if "without" in name]).items():
-        odd = name.rsplit("-", 1)[1]
-        result[name] = {
-            "held out": segmentation(run.predict, CamVid(root, "train", None, odd, HELD_OUT)),
-            "val": segmentation(run.predict, CamVid(root, "val", None, odd)),
-        }
-    return result
+def _pixels(sample: Sample) -> tuple[Tensor, Tensor, list[str]]:
+    return sample["image"][None], sample["target"][None], [sample["name"]]
 
 
-def score_nyuv2(root: str, runs: Path) -> dict[str, Any]:
-    """Every method over all images, each predicted by the run that did not see it."""
-    found = finished(runs, plan("nyuv2"))
-    methods = {name.split("-")[0] for name in found}
-    result = {}
-    for method in sorted(methods):
-        suite = RegressionSuite()
-        for k in range(FOLDS):
-            if f"{method}-fold{k}" in found:
-                fold = NYUv2(root, "val", fold=(k, FOLDS))
-                depth(found[f"{method}-fold{k}"].predict, fold, suite)
-        result[method] = {"folds": suite.compute()}
-    return result
-
-
-def differences(result: Mapping[str, Any], ours: str, splits: Iterable[str]) -> dict[str, Any]:
-    """Ours minus each other method on the same images, with paired bootstrap intervals."""
+def table(task: str, runs: Path) -> dict[str, Any]:
+    """All that is measured, and ours minus each other method with paired bootstrap intervals."""
+    found = {file.stem: json.loads(file.read_text()) for file in sorted(runs.glob("*.json"))}
+    whole = {name: scores for name, scores in found.items() if "without" not in name}
+    ours, splits = {"camvid": ("ours-0", ["held out", "val"]), "nyuv2": ("ours", ["folds"])}[task]
     return {
-        split: {
-            name: paired_bootstrap(other[split], result[ours][split])
-            for name, other in result.items()
-            if name != ours and other[split]["images"] == result[ours][split]["images"]
-        }
-        for split in splits
+        "machine": machine(),
+        "settings": plan(task),
+        "methods": {
+            name: {split: summary(metrics) for split, metrics in scores.items()}
+            for name, scores in found.items()
+        },
+        f"{ours} minus": {
+            split: {
+                name: paired_bootstrap(scores[split], whole[ours][split])
+                for name, scores in whole.items()
+                if name != ours and scores[split]["images"] == whole[ours][split]["images"]
+            }
+            for split in splits
+        },
     }
 
 
@@ -213,46 +211,33 @@ def summary(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def score(task: str, root: str, far_root: str, runs: Path) -> None:
-    """Score and compare all finished runs of a task."""
-    if task == "camvid":
-        result, ours, splits = (
-            score_camvid(root, far_root, runs / task),
-            "ours-0",
-            ("held out", "val"),
-        )
-    else:
-        result, ours, splits = score_nyuv2(root, runs / task), "ours", ("folds",)
-    whole = {name: found for name, found in result.items() if "without" not in name}
-    report = {
-        "machine": machine(),
-        "settings": plan(task),
-        "methods": {
-            name: {split: summary(metrics) for split, metrics in found.items()}
-            for name, found in result.items()
-        },
-        "ours minus": differences(whole, ours, splits),
-    }
-    (RESULTS / f"real_images_{task}.json").write_text(json.dumps(report, indent=1) + "\n")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("plan", "train", "score"))
+    parser.add_argument("what", choices=("plan", "train", "score", "table"))
     parser.add_argument("task", choices=("camvid", "nyuv2"))
-    parser.add_argument("name", nargs="?", help="of the run to train")
+    parser.add_argument("name", nargs="?", help="of the run")
     parser.add_argument("--root", help="of the data set")
     parser.add_argument("--far", help="NYUv2, whose rooms are odd among streets")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    runs = options.runs / options.task
     if options.what == "plan":
         print("\n".join(plan(options.task)))
     elif options.what == "train":
         raise SystemExit(train(options.task, options.name, options.root, options.runs))
+    elif options.what == "score":
+        camvid = options.task == "camvid"
+        found = (
+            score_camvid(options.name, options.root, options.far, runs)
+            if camvid
+            else score_nyuv2(options.name, options.root, runs)
+        )
+        (runs / f"{options.name}.json").write_text(json.dumps(found))
     else:
-        score(options.task, options.root, options.far, options.runs)
+        text = json.dumps(table(options.task, runs), indent=1)
+        (RESULTS / f"real_images_{options.task}.json").write_text(text + "\n")
 
 
 if __name__ == "__main__":
