@@ -66,6 +66,7 @@ def _camvid() -> dict[str, Settings]:
     for seed in range(MEMBERS):
         runs[f"deterministic-{seed}"] = {"seed": seed, "method.name": "deterministic"}
     runs["dropout-0"] = DROPOUT
+    runs["ours-dropout-0"] = {"network.options.dropout": 0.1}
     runs["paper-0"] = PAPER
     for odd in ("car", "pedestrian"):
         left_out = {"data.options.exclude_classes": odd}
