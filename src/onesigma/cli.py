@@ -258,7 +258,8 @@ def _predict(options: Any, rest: list[str]) -> int:
     )
     for kind in ("prediction", "total", "epistemic", "aleatoric"):
         print(f"{kind:<10}  {_scale_text(getattr(scales, kind))}")
-    print(f"Maps and arrays of {len(done)} images are in {options.out}")
+    count = "1 image" if len(done) == 1 else f"{len(done)} images"
+    print(f"Maps and arrays of {count} are in {options.out}")
     for path, reason in failed:
         print(f"onesigma: skipped {path}: {reason}", file=sys.stderr)
     return 1 if failed or not done else 0

@@ -117,9 +117,15 @@ def _shape(path: Path) -> Size:
         return (picture.width, picture.height) if turned else (picture.height, picture.width)
 
 
-def _lazily(path: Path) -> Image.Image:
+def _check_exists(path: Path) -> None:
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; check the data set's root and its lists.")
+        raise FileNotFoundError(
+            f"{path} does not exist; check the path, or the data set's root and lists."
+        )
+
+
+def _lazily(path: Path) -> Image.Image:
+    _check_exists(path)
     try:
         return Image.open(path)
     except (UnidentifiedImageError, OSError, SyntaxError) as error:
@@ -159,8 +165,7 @@ def _depth_picture(path: Path) -> NDArray:
 
 
 def _load_array(path: Path) -> NDArray:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; check the data set's root and its lists.")
+    _check_exists(path)
     try:
         values = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
