@@ -37,7 +37,8 @@ from onesigma.training import load
 
 HELD_OUT = "0006R0"
 FOLDS = 5
-MEMBERS = 3
+SEEDS = 3
+MEMBERS = 5  # of the ensemble: the deterministic seeds
 PAPER = {
     "likelihood.options.scale": "class",
     "prior.kernel": "paper",
@@ -62,10 +63,11 @@ def plan(task: str) -> dict[str, Settings]:
 
 def _camvid() -> dict[str, Settings]:
     base = {"data.options.without_sequences": HELD_OUT}
-    runs: dict[str, Settings] = {f"ours-{seed}": {"seed": seed} for seed in range(MEMBERS)}
+    runs: dict[str, Settings] = {f"ours-{seed}": {"seed": seed} for seed in range(SEEDS)}
     for seed in range(MEMBERS):
         runs[f"deterministic-{seed}"] = {"seed": seed, "method.name": "deterministic"}
-    runs["dropout-0"] = DROPOUT
+    for seed in range(SEEDS):
+        runs[f"dropout-{seed}"] = {"seed": seed, **DROPOUT}
     runs["ours-dropout-0"] = {"network.options.dropout": 0.1}
     runs["paper-0"] = PAPER
     for odd in ("car", "pedestrian"):

@@ -67,13 +67,17 @@ class Prior(nn.Module, ABC):
     def forward(self, images: Float[Tensor, "n k h w"]) -> GaussianField:
         """The prior at these images, white noise included (n, c, h, w)."""
         _check_images(images)
-        blocks = self.covariance(images)
+        blocks = self._noisy_covariance(images)
         n, height, width = len(images), *blocks.shape[-2:]
-        # K_ij + δ_ij noise, δ by position in the batch
-        white = torch.eye(n, dtype=blocks.dtype, device=blocks.device) * self.noise()
         mean = blocks.new_tensor(self.start_mean) if self.mean is None else self.mean.to(blocks)
         mean = mean.view(1, -1, 1, 1).expand(n, self.outputs, height, width)
-        return GaussianField(mean, BlockCovariance(blocks + white.view(n, n, 1, 1, 1)))
+        return GaussianField(mean, BlockCovariance(blocks))
+
+    def _noisy_covariance(self, images: Tensor) -> Tensor:
+        """K_ij + δ_ij noise, δ by position in the batch."""
+        blocks, n = self.covariance(images), len(images)
+        white = torch.eye(n, dtype=blocks.dtype, device=blocks.device) * self.noise()
+        return blocks + white.view(n, n, 1, 1, 1)
 
 
 def _check_images(images: Tensor) -> None:
@@ -123,6 +127,12 @@ class CNNGPPrior(Prior):
         scale = self.scale()
         maps = state.maps if scale == 1.0 else state.maps * scale
         return state.move(maps).blocks().unsqueeze(2)
+
+    def _noisy_covariance(self, images: Tensor) -> Tensor:
+        """In the memory of the blocks, which nobody else holds."""
+        blocks = self.covariance(images)
+        blocks.diagonal().add_(self.noise())
+        return blocks
 
 
 class SampledPrior(Prior):

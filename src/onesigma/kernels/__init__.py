@@ -3,12 +3,10 @@
 from onesigma.kernels.compose import DenseConcat, Residual, Sequential
 from onesigma.kernels.inputs import ImageLayer, LocalContrast, Standardise
 from onesigma.kernels.layers import (
-    BilinearUpsampleApproximation,
     ChannelNorm,
     Conv,
     Erf,
     Layer,
-    NearestUpsample,
     ReLU,
     Scale,
 )
@@ -19,6 +17,7 @@ from onesigma.kernels.presets import (
     scene_kernel,
     texture_kernel,
 )
+from onesigma.kernels.resize import BilinearUpsampleApproximation, NearestUpsample
 from onesigma.kernels.state import KernelState
 
 __all__ = [

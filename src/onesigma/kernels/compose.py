@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from torch import nn
 
 from onesigma.kernels.finite import Concat, Sum, centre_crop
 from onesigma.kernels.layers import Layer
+from onesigma.kernels.resize import Resize
 from onesigma.kernels.state import KernelState
 
 
@@ -30,9 +32,16 @@ class Sequential(Layer):
             yield layer
 
     def propagate(self, state: KernelState) -> KernelState:
-        """Through all layers."""
-        for layer in self:
-            state = layer.propagate(state)
+        """Through all layers; what the next one drops is not computed."""
+        layers = deque(self)
+        while layers:
+            layer = layers.popleft()
+            following = layers[0] if layers else None
+            if layer.pointwise and isinstance(following, Resize):
+                state = following.after(layer.propagate, state)
+                layers.popleft()
+            else:
+                state = layer.propagate(state)
         return state
 
     def network(

@@ -8,7 +8,6 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import interpolate
 from torch.nn.functional import pad as zero_pad
 
 from onesigma.kernels.finite import Apply, channel_norm, random_convolution
@@ -21,7 +20,12 @@ class Layer(nn.Module, ABC):
     """One layer of an infinitely wide random network, and its finite twin.
 
     A layer is a module so that its variances can be learned; it holds no weights.
+
+    Attributes:
+        pointwise: every pixel is computed from that pixel alone.
     """
+
+    pointwise = False
 
     @abstractmethod
     def propagate(self, state: KernelState) -> KernelState:
@@ -148,6 +152,8 @@ def _window_sum(maps: Tensor, axis: int, size: int, stride: int, dilation: int) 
 class ReLU(Layer):
     """K' = E relu(z_i) relu(z_j), the arc-cosine kernel with variance K / 2; exact after a Conv."""
 
+    pointwise = True
+
     def propagate(self, state: KernelState) -> KernelState:
         """The closed form, for Gaussian activations."""
         _want_gaussian(state, "ReLU")
@@ -166,6 +172,8 @@ class Erf(Layer):
 
     Exact after a Conv.
     """
+
+    pointwise = True
 
     def propagate(self, state: KernelState) -> KernelState:
         """The closed form, for Gaussian activations."""
@@ -189,70 +197,14 @@ def _want_gaussian(state: KernelState, name: str) -> None:
         )
 
 
-class NearestUpsample(Layer):
-    """K'(q) = K(nearest(q)), torch's "nearest" to a given size, up or down; exact.
-
-    Args:
-        height: output height.
-        width: output width.
-    """
-
-    def __init__(self, height: int, width: int) -> None:
-        super().__init__()
-        self.size = _checked_size(height, width, "NearestUpsample")
-
-    def propagate(self, state: KernelState) -> KernelState:
-        """Every output pixel copies one input pixel."""
-        return state.move(interpolate(state.maps[None], self.size, mode="nearest")[0])
-
-    def network(
-        self, channels: int, width: int, generator: torch.Generator | None = None
-    ) -> nn.Module:
-        """The same resizing of activations."""
-        return nn.Upsample(self.size, mode="nearest")
-
-
-class BilinearUpsampleApproximation(Layer):
-    """K'(q) ≈ Σ_p a_qp K(p): bilinear resizing applied to the kernel maps, as published.
-
-    The exact law is Σ_pp' a_qp a_qp' K(p, p'), which needs covariances between pixels. This one
-    over-estimates variances: by less than 1 % for the paper's prior, whose pixels are almost
-    perfectly correlated, by up to a factor 4 (weights ¼ each) where neighbours are unrelated. Not
-    antialiased, align_corners=False.
-
-    Args:
-        height: output height.
-        width: output width.
-    """
-
-    def __init__(self, height: int, width: int) -> None:
-        super().__init__()
-        self.size = _checked_size(height, width, "BilinearUpsampleApproximation")
-
-    def propagate(self, state: KernelState) -> KernelState:
-        """Interpolated covariances."""
-        maps = interpolate(state.maps[None], self.size, mode="bilinear", align_corners=False)
-        return state.move(maps[0])
-
-    def network(
-        self, channels: int, width: int, generator: torch.Generator | None = None
-    ) -> nn.Module:
-        """Bilinear resizing of activations: what the kernel approximates."""
-        return nn.Upsample(self.size, mode="bilinear", align_corners=False)
-
-
-def _checked_size(height: int, width: int, name: str) -> tuple[int, int]:
-    if min(height, width) < 1:
-        raise ValueError(f"{name} got size {height}×{width}; it wants at least 1×1.")
-    return height, width
-
-
 class Scale(Layer):
     """K' = s K: the activations times √s.
 
     Args:
         factor: s.
     """
+
+    pointwise = True
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -278,6 +230,8 @@ class ChannelNorm(Layer):
     Args:
         epsilon: keeps empty pixels finite.
     """
+
+    pointwise = True
 
     def __init__(self, epsilon: float = 1e-6) -> None:
         super().__init__()

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+_CACHED_PIXELS = 2**17
+
 
 class ReLUExpectation(torch.autograd.Function):
     """E relu(z_i) relu(z_j), the arc-cosine kernel of degree one with its factor 1/2.
@@ -25,24 +27,22 @@ class ReLUExpectation(torch.autograd.Function):
         ctx.save_for_backward(maps)
         ctx.images = images
         out = torch.empty_like(maps)
-        deviations = []
-        for variance, target in zip(maps[:images], out[:images], strict=True):
-            # E relu(z)² = K / 2
-            torch.mul(variance, 0.5, out=target)
-            deviations.append(variance.sqrt())
-        product, rho, sine = maps.new_empty(3, *maps.shape[1:])
+        # E relu(z)² = K / 2
+        torch.mul(maps[:images], 0.5, out=out[:images])
+        deviation = maps[:images].sqrt()
+        most = max(1, _CACHED_PIXELS // maps[0].numel())
+        work = maps.new_empty(3, min(most, images), *maps.shape[1:])
         zero, least = maps.new_tensor([0.0, 1e-36])
-        # one pair after the other: a map and its temporaries stay in the cache
-        pairs = zip(combinations(deviations, 2), maps[images:], out[images:], strict=True)
-        for (one, other), cross, target in pairs:
+        for i, others, pairs in _row_pieces(images, most):
+            product, rho, sine = work[:, : pairs.stop - pairs.start]
             # √(K_ii K_jj) / 2π, above 0 to divide by
-            torch.addcmul(least, one, other, value=0.5 / math.pi, out=product)
+            torch.addcmul(least, deviation[i], deviation[others], value=0.5 / math.pi, out=product)
             # −ρ = −K_ij / √(K_ii K_jj)
-            torch.addcdiv(zero, cross, product, value=-0.5 / math.pi, out=rho).clamp_(-1, 1)
+            torch.addcdiv(zero, maps[pairs], product, value=-0.5 / math.pi, out=rho).clamp_(-1, 1)
             # E = √(K_ii K_jj) (sin θ + ρ θ) / 2π, θ = acos(−ρ); ∂E/∂θ = 0 forgives its rounding
-            angle = torch.acos(rho, out=target)
+            angle = torch.acos(rho, out=out[pairs])
             torch.sin(angle, out=sine).addcmul_(rho, angle, value=-1)
-            torch.addcmul(-least, sine, product, out=target)  # exactly 0 where a variance is
+            torch.addcmul(-least, sine, product, out=out[pairs])  # exactly 0 where a variance is
         return out
 
     @staticmethod
@@ -63,6 +63,16 @@ class ReLUExpectation(torch.autograd.Function):
             slope = rho.asin_().add_(math.pi / 2).mul_(0.5 / math.pi)
             torch.mul(grad[pair], slope, out=out[pair])
         return out, None
+
+
+def _row_pieces(images: int, most: int) -> Iterator[tuple[int, slice, slice]]:
+    """(i, some j > i, where their pairs are packed): so few that temporaries stay in the cache."""
+    place = images
+    for i in range(images - 1):
+        for start in range(i + 1, images, most):
+            others = slice(start, min(start + most, images))
+            yield i, others, slice(place, place + others.stop - start)
+            place += others.stop - start
 
 
 def _pairs(images: int) -> Iterator[tuple[int, int, int]]:

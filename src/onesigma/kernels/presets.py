@@ -9,14 +9,13 @@ from typing import Literal
 from onesigma.kernels.compose import DenseConcat, Sequential
 from onesigma.kernels.inputs import ImageLayer, LocalContrast, Standardise
 from onesigma.kernels.layers import (
-    BilinearUpsampleApproximation,
     ChannelNorm,
     Conv,
     Erf,
     Layer,
-    NearestUpsample,
     ReLU,
 )
+from onesigma.kernels.resize import BilinearUpsampleApproximation, NearestUpsample
 
 Upsample = Literal["nearest", "bilinear"]
 

@@ -23,17 +23,30 @@ IMAGE_BITS = 7
 """Leading mantissa bits of the bins that are kept for every image, at most 0.8 % wide."""
 
 
-def uniform_bins(values: Float[Tensor, "p"], bins: int) -> Int[Tensor, "p"]:
+def uniform_bins(
+    values: Float[Tensor, "p"], bins: int, upper: Float[Tensor, "b"] | None = None
+) -> Int[Tensor, "p"]:
     """Index of the interval (k/B, (k+1)/B] that holds each value; 0 falls into the first.
 
     Edges are the floating-point numbers nearest to k/B in the precision of the values: a value
     equal to an edge belongs to the interval below, the next larger number to the one above.
+
+    Args:
+        values: in [0, 1].
+        bins: B.
+        upper: `uniform_edges(bins, values)`, if they are known.
     """
-    upper = torch.arange(1, bins + 1, dtype=values.dtype, device=values.device) / bins
-    upper[-1] = torch.inf  # probabilities may round to slightly more than 1
+    upper = uniform_edges(bins, values) if upper is None else upper
     # ⌊v B (1 − ε)⌋ is the interval of v or the one below it
     low = (values * (bins * (1 - 1e-6))).int().clamp_(0, bins - 1)
     return low.add_((values > upper.index_select(0, low)).int())
+
+
+def uniform_edges(bins: int, like: Tensor) -> Float[Tensor, "b"]:
+    """Upper ends of the intervals in this precision; probabilities may round to more than 1."""
+    upper = torch.arange(1, bins + 1, dtype=like.dtype, device=like.device) / bins
+    upper[-1] = torch.inf
+    return upper
 
 
 def binned_sum(

@@ -15,8 +15,9 @@ from onesigma.metrics.bins import (
     binned_sum,
     occupied,
     uniform_bins,
+    uniform_edges,
 )
-from onesigma.metrics.counting import CountMetric, Counts, label_pixels, top_class
+from onesigma.metrics.counting import CountMetric, Counts, label_pixels, top_class, true_indices
 
 Variant = Literal["paper", "published_code"]
 INTERVALS: dict[Variant, int] = {"paper": 10, "published_code": 9}
@@ -208,14 +209,21 @@ class ImageCalibration(CountMetric):
 def frequency_table(
     flat: Float[Tensor, "c p"], labels: Int[Tensor, "p"], bins: int
 ) -> Float[Tensor, "3 c b"]:
-    """Per class and interval: number of pixels, sum of the probability, number of true ones."""
-    rows = []
+    """Per class and interval: number of pixels, sum of the probability, number of true ones.
+
+    Most classes of most pixels are in the first interval: it gets what the others leave.
+    """
+    rows, edges = [], uniform_edges(bins, flat)
     for probs in flat:  # class by class: a row of pixels stays in the cache
-        index = uniform_bins(probs, bins)
-        rows.append(torch.stack([binned_sum(index, bins), binned_sum(index, bins, probs)]))
+        above = probs.index_select(0, true_indices(probs > edges[0]))
+        index = uniform_bins(above, bins, edges)
+        rows.append(torch.stack([binned_sum(index, bins), binned_sum(index, bins, above)]))
+    table = torch.stack(rows, 1)
+    table[0, :, 0] = flat.shape[1] - table[0].sum(1)
+    table[1, :, 0] = (flat.sum(1, dtype=torch.float64) - table[1].sum(1)).clamp_min(0)
     true = uniform_bins(flat.gather(0, labels[None]).squeeze(0), bins) + labels * bins
     hits = binned_sum(true, len(flat) * bins).view(1, len(flat), bins)
-    return torch.cat([torch.stack(rows, 1), hits])
+    return torch.cat([table, hits])
 
 
 def merge_bins(table: Float[Tensor, "3 c f"], bins: int) -> Float[Tensor, "3 c b"]:

@@ -13,7 +13,6 @@ from onesigma.metrics.counting import (
     CountMetric,
     Counts,
     PixelMean,
-    count_of,
     label_pixels,
     top_class,
 )
@@ -85,8 +84,8 @@ class Brier(PixelMean):
 
     def count_probs(self, flat: Float[Tensor, "c p"], labels: Int[Tensor, "p"]) -> Counts:
         """Sum and number of the pixels' scores."""
-        true, wide = flat.gather(0, labels[None]), flat.double().flatten()
-        # Σ_k (p_k − 1[y = k])² = Σ_k p_k² − 2 p_y + 1
-        total = wide.dot(wide) - 2 * true.sum(dtype=torch.float64)
-        pixels = count_of(labels)
-        return {"total": total + pixels, "pixels": pixels}
+        # Σ_k (p_k − 1[y = k])² = 1 − 2 p_y + Σ_k p_k²
+        score = torch.add(flat.new_ones(()), flat.gather(0, labels[None]).squeeze(0), alpha=-2)
+        for probs in flat:  # class by class: the pixels' scores stay in the cache
+            score.addcmul_(probs, probs)
+        return self.count(score)

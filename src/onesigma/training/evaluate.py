@@ -117,11 +117,11 @@ class _Parts:
 
 # the questions of `_EpistemicPass` need laws and divergences of their own: a grid of about so many
 # pixels of an image answers them, at a cost that does not grow with its size
-_PIXELS = 512
+_PIXELS = 256
 
 
 def _step(maps: Tensor) -> int:
-    """Every how many rows and columns are asked: 9 at 240 x 180, all of 40 x 40.
+    """Every how many rows and columns are asked: 13 at 240 x 180, all of 20 x 20.
 
     Odd, so that the pixels do not all stand in the same corner of the cells of a network's strides.
     """
