@@ -3,8 +3,8 @@
     python benchmarks/metric_share.py RUN
 
 Processor time of one thread over the run's evaluation split, with the network at the images' own
-size and at the size that the recipe gives it. Everything that no prediction needs counts as metrics:
-suites, the prior and the divergence of every image, the bootstrap.
+size and at the size that the recipe gives it. Everything that no prediction needs counts as
+metrics: suites, the prior and the divergence of every image, the bootstrap.
 """
 
 from __future__ import annotations

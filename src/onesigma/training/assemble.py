@@ -61,7 +61,9 @@ def _functional_vi(recipe: Recipe, backbone: nn.Module) -> FunctionalVI:
         posterior.context_statistics,
     )  # fmt: skip
     method = recipe.method
-    return FunctionalVI(q, likelihood, prior, context, method.normalisation, method.kl_stride)
+    return FunctionalVI(
+        q, likelihood, prior, context, method.normalisation, method.kl_stride, method.context_weight
+    )
 
 
 def _scale_of(likelihood: Likelihood) -> Scale:

@@ -100,6 +100,8 @@ class MethodConfig:
         normalisation: of the KL, see `functional_elbo`.
         kl_stride: measure the KL at every so-many-th row and column, from a random offset each
             step: an unbiased estimate for a fraction of the time.
+        context_weight: what context images add to the KL counts so many times; more makes odd
+            inputs more uncertain and fits a little less.
     """
 
     name: MethodName = "functional_vi"
@@ -109,6 +111,7 @@ class MethodConfig:
     temperature: bool = False
     normalisation: Literal["labelled", "valid"] = "labelled"
     kl_stride: int = 1
+    context_weight: float = 1.0
 
 
 @dataclass(frozen=True)

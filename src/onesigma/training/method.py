@@ -119,6 +119,7 @@ class FunctionalVI(Method):
         normalisation: of the divergence.
         kl_stride: measure the divergence at every so-many-th row and column from a random offset:
             an unbiased estimate for a fraction of the time.
+        context_weight: what context images add to the divergence counts so many times.
     """
 
     def __init__(
@@ -129,10 +130,12 @@ class FunctionalVI(Method):
         context: Context,
         normalisation: Normalisation = "labelled",
         kl_stride: int = 1,
+        context_weight: float = 1.0,
     ) -> None:
         super().__init__()
         self.posterior, self.likelihood, self.prior = posterior, likelihood, prior
         self.context, self.normalisation, self.kl_stride = context, normalisation, kl_stride
+        self.context_weight = context_weight
 
     def loss(self, batch: Batch, kl_weight: float, generator: torch.Generator) -> Terms:
         """The negative functional ELBO."""
@@ -142,24 +145,29 @@ class FunctionalVI(Method):
             q, log_scale = _single(q), log_scale.float()
             p = self.prior.at(*batch.images.shape[2:])(torch.cat([batch.images, extra]))
             fit = self.likelihood.expected_log_prob(batch.target, q[:n], log_scale[:n], batch.valid)
-            kl = self._divergence(q, p, generator)
+            kl = self._divergence(q, p, n, generator)
             elbo = functional_elbo(fit, kl, batch.valid, kl_weight, self.normalisation)
         return Terms(-elbo.value, elbo.fit, elbo.kl, {"fit": fit, "kl": kl})
 
     def _divergence(
-        self, q: GaussianField, p: GaussianField, generator: torch.Generator
+        self, q: GaussianField, p: GaussianField, labelled: int, generator: torch.Generator
     ) -> Float[Tensor, "c h w"]:
         """KL(q ‖ p) of every pixel; with a stride s, s² times that of the sampled ones, else 0."""
         s = self.kl_stride
         if s == 1:
-            return kl_divergence(q, p)
+            return self._weighted(q, p, labelled)
         draw = torch.randint(s, (2,), generator=generator, device=generator.device)
         top, left = (int(offset) for offset in draw)
         grid = slice(top, None, s), slice(left, None, s)
         # Σ_pixels KL ≈ s² Σ_grid KL
         kl = q.mean.new_zeros(q.mean.shape[1:])
-        kl[:, grid[0], grid[1]] = s * s * kl_divergence(q.at(*grid), p.at(*grid))
+        kl[:, grid[0], grid[1]] = s * s * self._weighted(q.at(*grid), p.at(*grid), labelled)
         return kl
+
+    def _weighted(self, q: GaussianField, p: GaussianField, labelled: int) -> Tensor:
+        """KL(X) + c (KL(X, X') − KL(X)), X the labelled images, X' the context, c its weight."""
+        kl, c = kl_divergence(q, p), self.context_weight
+        return kl if c == 1 else c * kl + (1 - c) * kl_divergence(q[:labelled], p[:labelled])
 
     def predict(self, images: Float[Tensor, "n 3 h w"], view: View = whole) -> Prediction:
         """The likelihood's law under the marginals of q: one pass."""
