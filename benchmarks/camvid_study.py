@@ -33,13 +33,11 @@ from onesigma.context import (
     ShuffledPatches,
 )
 from onesigma.data import Augment, CamVid, NYUv2
-from onesigma.divergence import kl_divergence
-from onesigma.field import GaussianField
 from onesigma.kernels import paper_kernel, scene_kernel, texture_kernel
 from onesigma.likelihoods.boltzmann import Boltzmann
 from onesigma.metrics import AnomalySuite, SegmentationSuite
 from onesigma.networks import fc_densenet_small
-from onesigma.objective import functional_elbo
+from onesigma.objective import functional_elbo, training_divergence
 from onesigma.posterior import HeadOptions, VariationalGP
 from onesigma.priors import CNNGPPrior
 
@@ -149,24 +147,11 @@ class Ours(nn.Module):
         p = self.prior(images if extra is None else torch.cat([images, extra]))
         n, valid = len(images), labels >= 0
         fit = self.likelihood.expected_log_prob(labels, q[:n], log_scale[:n], valid)
-        kl = self.divergence(q, p, n, generator)
+        s = self.setting
+        kl = training_divergence(q, p, n, s.context_weight, s.kl_stride, generator)
         elbo = functional_elbo(fit, kl, valid, self.kl_weight)
         self.terms = {"fit": elbo.fit.item(), "kl": elbo.kl.item()}
         return -elbo.value
-
-    def divergence(
-        self, q: GaussianField, p: GaussianField, labelled: int, generator: torch.Generator
-    ) -> Tensor:
-        s, c = self.setting.kl_stride, self.setting.context_weight
-        if s > 1:
-            top, left = torch.randint(s, (2,), generator=generator).tolist()
-            grid = slice(top, None, s), slice(left, None, s)
-            q, p = q.at(*grid), p.at(*grid)
-        kl = kl_divergence(q, p)
-        if c != 1:
-            # KL(X) + c (KL(X, X') - KL(X))
-            kl = c * kl + (1 - c) * kl_divergence(q[:labelled], p[:labelled])
-        return s * s * kl
 
     def predict(self, images: Tensor) -> Any:
         return self.likelihood.predict(*self.model.marginals(images))

@@ -145,16 +145,20 @@ def score_nyuv2(name: str, root: str, runs: Path) -> dict[str, Any]:
 
 
 def segmentation(predict: Predict, data: CamVid) -> dict[str, Any]:
-    """Metrics of labels; where a class was left out, how well it lights up."""
+    """Metrics of labels and mean uncertainties; of a class left out, how well it lights up."""
     suite, odd = SegmentationSuite(data.classes), AnomalySuite()
+    means: dict[str, list[float]] = {"entropy": [], "mutual information": []}
     for sample in _samples(data):
         image, labels, names = _pixels(sample)
         prediction = predict(image)
         suite.update(prediction, labels, labels >= 0, names)
+        means["entropy"].append(float(prediction.entropy.mean()))
+        means["mutual information"].append(float(prediction.epistemic.mean()))
         if "ood" in sample:
             ood = sample["ood"][None]
             odd.update(prediction, ood, (labels >= 0) | ood, names)
     found = suite.compute()
+    found["mean"] = {name: sum(each) / len(each) for name, each in means.items()}
     return {**found, "anomaly": odd.compute()} if odd.records else found
 
 
@@ -208,7 +212,7 @@ def table(task: str, runs: Path) -> dict[str, Any]:
 
 def summary(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """What a table needs: the set's values and intervals, without images and draws."""
-    kept = {key: metrics[key] for key in ("images", "set", "intervals") if key in metrics}
+    kept = {key: metrics[key] for key in ("images", "set", "intervals", "mean") if key in metrics}
     if "anomaly" in metrics:
         kept["anomaly"] = summary(metrics["anomaly"])
     return kept

@@ -11,7 +11,12 @@ from onesigma.covariance import BlockCovariance
 from onesigma.divergence import kl_divergence
 from onesigma.field import GaussianField
 from onesigma.likelihoods.gaussian import Gaussian
-from onesigma.objective import FunctionalELBO, data_weight, functional_elbo
+from onesigma.objective import (
+    FunctionalELBO,
+    data_weight,
+    functional_elbo,
+    training_divergence,
+)
 
 
 def test_averages_and_weight() -> None:
@@ -39,6 +44,42 @@ def test_bad_requests_are_answered() -> None:
     assert data_weight(4, 100, correlated_pixels=10) == pytest.approx(0.004)
     with pytest.raises(ValueError, match=r"at least 1, got 0\.5"):
         data_weight(4, 100, 0.5)
+
+
+def fields(n: int, h: int, w: int) -> tuple[GaussianField, GaussianField]:
+    """Two different fields."""
+    g = torch.Generator().manual_seed(1)
+    blocks = prior_blocks(n, h, w)
+    means = torch.randn(2, n, 1, h, w, generator=g, dtype=torch.float64)
+    return (
+        GaussianField(means[0], BlockCovariance(0.3 * blocks + 0.1 * blocks.flip(-1))),
+        GaussianField(means[1], BlockCovariance(blocks)),
+    )
+
+
+def test_a_strided_divergence_is_unbiased() -> None:
+    q, p = fields(3, 5, 7)
+    draws = [
+        training_divergence(q, p, 3, stride=2, generator=torch.Generator().manual_seed(seed))
+        for seed in range(40)
+    ]
+    grids = {tuple((kl[0] != 0).nonzero()[0].tolist()): kl for kl in draws}
+    # the mean over the four offsets
+    assert len(grids) == 4
+    torch.testing.assert_close(sum(grids.values()) / 4, kl_divergence(q, p))
+
+
+def test_context_counts_so_many_times() -> None:
+    q, p = fields(3, 4, 4)
+    labelled = kl_divergence(q[:2], p[:2])
+    context = kl_divergence(q, p) - labelled
+    assert context.abs().min() > 1e-3
+    for weight in (0.0, 0.5, 1.0, 3.0):
+        found = training_divergence(q, p, 2, weight)
+        torch.testing.assert_close(found, labelled + weight * context)
+    sparse = training_divergence(q, p, 2, 3.0, 2, torch.Generator().manual_seed(0))
+    held = sparse != 0
+    torch.testing.assert_close(sparse[held], 4 * (labelled + 3 * context)[held])
 
 
 class FreePosterior:

@@ -13,7 +13,6 @@ from PIL import Image
 from tiny import tiny_recipe
 
 import onesigma
-from onesigma.divergence import kl_divergence
 from onesigma.field import GaussianField
 from onesigma.prediction import CategoricalPrediction, RegressionPrediction
 from onesigma.training import Recipe, Run, load_recipe, train
@@ -169,40 +168,6 @@ def test_the_prior_follows_the_size_and_keeps_what_it_learned() -> None:
     assert all(before[name] is after[name] for name in before)
     assert any(name.startswith("prior.") for name in before)
     assert method.prior.at(30, 44)(torch.rand(2, 3, 30, 44)).mean.shape == (2, 11, 30, 44)
-
-
-def test_a_strided_divergence_is_unbiased() -> None:
-    method = build_method(resolve(tiny_recipe(stages=ONE, method__kl_stride=2))).eval()
-    assert isinstance(method, FunctionalVI)
-    images = torch.rand(3, 3, 24, 32)
-    with torch.no_grad():
-        q, p = method.posterior(images)[0], method.prior.at(24, 32)(images)
-        draws = [
-            method._divergence(q, p, 3, torch.Generator().manual_seed(seed)) for seed in range(40)
-        ]
-        grids = {tuple((kl[0] != 0).nonzero()[0].tolist()): kl for kl in draws}
-        # the mean over the four offsets
-        mean = sum(grids.values()) / 4
-        assert len(grids) == 4
-        assert torch.allclose(mean, kl_divergence(q, p), rtol=1e-5)
-
-
-def test_context_counts_so_many_times() -> None:
-    def divergence(weight: float, images: int) -> torch.Tensor:
-        method = build_method(resolve(tiny_recipe(stages=ONE, method__context_weight=weight)))
-        assert isinstance(method, FunctionalVI)
-        method.eval()
-        g = torch.Generator().manual_seed(0)
-        x = torch.rand(3, 3, 24, 32, generator=g)[:images]
-        with torch.no_grad():
-            q, p = method.posterior(x)[0], method.prior.at(24, 32)(x)
-            return method._divergence(q, p, 2, g).double()
-
-    labelled, all_three = divergence(1.0, 2), divergence(1.0, 3)
-    context = all_three - labelled
-    assert context.abs().max() > 1e-3
-    torch.testing.assert_close(divergence(3.0, 3), labelled + 3 * context, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(divergence(0.0, 3), labelled, rtol=1e-4, atol=1e-4)
 
 
 def test_every_epoch_sees_every_image_once_in_its_own_order() -> None:

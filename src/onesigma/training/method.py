@@ -14,10 +14,9 @@ from onesigma.baselines import Baseline, DeepEnsemble, MCDropout
 from onesigma.baselines.base import Prediction
 from onesigma.context import Context
 from onesigma.covariance import LowRankCovariance
-from onesigma.divergence import kl_divergence
 from onesigma.field import GaussianField
 from onesigma.likelihoods.base import Likelihood
-from onesigma.objective import Normalisation, functional_elbo
+from onesigma.objective import Normalisation, functional_elbo, training_divergence
 from onesigma.posterior import FunctionalPosterior
 from onesigma.priors import Prior
 from onesigma.training.baseline_views import predict_baseline
@@ -145,29 +144,9 @@ class FunctionalVI(Method):
             q, log_scale = _single(q), log_scale.float()
             p = self.prior.at(*batch.images.shape[2:])(torch.cat([batch.images, extra]))
             fit = self.likelihood.expected_log_prob(batch.target, q[:n], log_scale[:n], batch.valid)
-            kl = self._divergence(q, p, n, generator)
+            kl = training_divergence(q, p, n, self.context_weight, self.kl_stride, generator)
             elbo = functional_elbo(fit, kl, batch.valid, kl_weight, self.normalisation)
         return Terms(-elbo.value, elbo.fit, elbo.kl, {"fit": fit, "kl": kl})
-
-    def _divergence(
-        self, q: GaussianField, p: GaussianField, labelled: int, generator: torch.Generator
-    ) -> Float[Tensor, "c h w"]:
-        """KL(q ‖ p) of every pixel; with a stride s, s² times that of the sampled ones, else 0."""
-        s = self.kl_stride
-        if s == 1:
-            return self._weighted(q, p, labelled)
-        draw = torch.randint(s, (2,), generator=generator, device=generator.device)
-        top, left = (int(offset) for offset in draw)
-        grid = slice(top, None, s), slice(left, None, s)
-        # Σ_pixels KL ≈ s² Σ_grid KL
-        kl = q.mean.new_zeros(q.mean.shape[1:])
-        kl[:, grid[0], grid[1]] = s * s * self._weighted(q.at(*grid), p.at(*grid), labelled)
-        return kl
-
-    def _weighted(self, q: GaussianField, p: GaussianField, labelled: int) -> Tensor:
-        """KL(X) + c (KL(X, X') − KL(X)), X the labelled images, X' the context, c its weight."""
-        kl, c = kl_divergence(q, p), self.context_weight
-        return kl if c == 1 else c * kl + (1 - c) * kl_divergence(q[:labelled], p[:labelled])
 
     def predict(self, images: Float[Tensor, "n 3 h w"], view: View = whole) -> Prediction:
         """The likelihood's law under the marginals of q: one pass."""

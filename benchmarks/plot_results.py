@@ -1,0 +1,110 @@
+"""The pictures of docs/results.md from the committed result files.
+
+python benchmarks/plot_results.py
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from measuring import RESULTS
+
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
+COLOURS = {
+    "onesigma": "#3f51b5",
+    "deterministic": "#757575",
+    "MC dropout": "#e67e22",
+    "ensemble of 5": "#2e9e6b",
+    "the paper's settings": "#c0392b",
+}
+PREFIXES = {
+    "ours": "onesigma",
+    "deterministic": "deterministic",
+    "dropout": "MC dropout",
+    "ensemble": "ensemble of 5",
+    "paper": "the paper's settings",
+}
+
+
+def method_of(run: str) -> str | None:
+    """The method of a run of the comparison; None for ablations."""
+    stem, _, seed = run.partition("-")
+    return PREFIXES.get(stem) if not seed or seed.isdigit() else None
+
+
+def seeds(methods: Mapping[str, Any]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {name: [] for name in COLOURS}
+    for run, scores in methods.items():
+        method = method_of(run)
+        if method is not None:
+            found[method].append(scores)
+    return {name: runs for name, runs in found.items() if runs}
+
+
+def scatter(axes: Axes, runs: Mapping[str, list[Any]], metric: str, title: str) -> None:
+    for name, each in runs.items():
+        values = [[scores[s]["set"][metric] for s in ("held out", "val")] for scores in each]
+        marker = {"ensemble of 5": "s", "the paper's settings": "X"}.get(name, "o")
+        x, y = zip(*values, strict=True)
+        axes.scatter(x, y, 42, color=COLOURS[name], marker=marker, label=name, alpha=0.85, lw=0)
+    axes.set(xlabel="another drive", ylabel="val", title=title)
+
+
+def reliability(axes: Axes, runs: Mapping[str, list[Any]], split: str, title: str) -> None:
+    axes.plot([0, 1], [0, 1], color="#bbbbbb", lw=1)
+    for name, each in runs.items():
+        if name == "the paper's settings":
+            continue
+        for scores in each:
+            curve = scores[split]["set"]["reliability"]
+            pairs = zip(curve["confidence"], curve["accuracy"], strict=True)
+            x, y = zip(*[pair for pair in pairs if None not in pair], strict=True)
+            axes.plot(x, y, color=COLOURS[name], lw=1.3, alpha=0.8)
+    axes.set(xlabel="confidence", ylabel="accuracy", title=title, xlim=(0.2, 1), ylim=(0.2, 1))
+
+
+def rooms(axes: Axes, runs: Mapping[str, list[Any]]) -> None:
+    for place, (name, each) in enumerate(runs.items()):
+        values = [best_score(scores["far"]["set"]) for scores in each]
+        axes.scatter(values, [-place] * len(values), 42, color=COLOURS[name], alpha=0.85, lw=0)
+    axes.set_yticks([-i for i in range(len(runs))], list(runs))
+    axes.axvline(0.5, color="#bbbbbb", lw=1)
+    axes.set(xlabel="pixel AUROC", title="Rooms among streets", xlim=(0.35, 1))
+
+
+def best_score(scores: Mapping[str, Any]) -> float:
+    """By mutual information, or by entropy where a method has none."""
+    information = float(scores["mutual_information"]["pixels"]["auroc"])
+    return information if information != 0.5 else float(scores["entropy"]["pixels"]["auroc"])
+
+
+def camvid() -> Figure:
+    results = json.loads((RESULTS / "real_images_camvid.json").read_text())
+    runs = seeds(results["methods"])
+    figure = Figure(figsize=(10.5, 6.4), layout="constrained")
+    axes = figure.subplots(2, 3)
+    scatter(axes[0, 0], runs, "nll", "NLL, each point a seed")
+    scatter(axes[0, 1], runs, "ece", "ECE")
+    scatter(axes[0, 2], runs, "miou", "mIoU")
+    reliability(axes[1, 0], runs, "held out", "Reliability, another drive")
+    reliability(axes[1, 1], runs, "val", "Reliability, val")
+    rooms(axes[1, 2], runs)
+    for axis in axes.flat:
+        axis.spines[["top", "right"]].set_visible(False)
+    handles, names = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
+    return figure
+
+
+def main() -> None:
+    camvid().savefig(IMAGES / "results_camvid.png", dpi=130)
+
+
+if __name__ == "__main__":
+    main()
