@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ def _camvid() -> dict[str, Settings]:
     for seed in range(SEEDS):
         runs[f"dropout-{seed}"] = {"seed": seed, **DROPOUT}
     runs["ours-dropout-0"] = {"network.options.dropout": 0.1}
+    runs["ours-context-3-0"] = {"method.context_weight": 3.0}
     runs["paper-0"] = PAPER
     for odd in ("car", "pedestrian"):
         left_out = {"data.options.exclude_classes": odd}
@@ -187,11 +189,23 @@ def _pixels(sample: Sample) -> tuple[Tensor, Tensor, list[str]]:
     return sample["image"][None], sample["target"][None], [sample["name"]]
 
 
+SHOWN = {
+    "camvid": ("miou", "nll", "ece", "image_calibration", "aurc"),
+    "nyuv2": (
+        "rel", "rms", "nll", "crps", "ause_rel", "ause_rms", "image_calibration", "set_calibration",
+    ),
+}  # fmt: skip
+HIGHER_IS_BETTER = ("miou",)
+
+
 def table(task: str, runs: Path) -> dict[str, Any]:
-    """All that is measured, and ours minus each other method with paired bootstrap intervals."""
+    """All that is measured, and every seed of ours against every seed of each other method."""
     found = {file.stem: json.loads(file.read_text()) for file in sorted(runs.glob("*.json"))}
-    whole = {name: scores for name, scores in found.items() if "without" not in name}
-    ours, splits = {"camvid": ("ours-0", ["held out", "val"]), "nyuv2": ("ours", ["folds"])}[task]
+    splits = {"camvid": ("held out", "val"), "nyuv2": ("folds",)}[task]
+    seeds: dict[str, list[str]] = {}
+    for name in found:
+        seeds.setdefault(family(name), []).append(name)
+    ours = seeds.pop("ours")
     return {
         "machine": machine(),
         "settings": plan(task),
@@ -199,15 +213,35 @@ def table(task: str, runs: Path) -> dict[str, Any]:
             name: {split: summary(metrics) for split, metrics in scores.items()}
             for name, scores in found.items()
         },
-        f"{ours} minus": {
+        "ours against": {
             split: {
-                name: paired_bootstrap(scores[split], whole[ours][split])
-                for name, scores in whole.items()
-                if name != ours and scores[split]["images"] == whole[ours][split]["images"]
+                method: wins(
+                    [found[n][split] for n in ours], [found[n][split] for n in names], task
+                )
+                for method, names in seeds.items()
+                if "without" not in method and "images" not in method
             }
             for split in splits
         },
     }
+
+
+def family(name: str) -> str:
+    """A run's name without its seed."""
+    stem, _, seed = name.rpartition("-")
+    return stem if seed.isdigit() else name
+
+
+def wins(ours: list[Any], others: list[Any], task: str) -> dict[str, dict[str, int]]:
+    """In how many pairs of seeds ours is better, or worse, with an interval that excludes 0."""
+    counts = {name: {"better": 0, "worse": 0, "pairs": 0} for name in SHOWN[task]}
+    for one, other in product(ours, others):
+        for name, found in paired_bootstrap(other, one).items():
+            if name in counts:
+                good = (found["difference"] > 0) == (name in HIGHER_IS_BETTER)
+                counts[name]["pairs"] += 1
+                counts[name]["better" if good else "worse"] += found["excludes_zero"]
+    return counts
 
 
 def summary(metrics: Mapping[str, Any]) -> dict[str, Any]:

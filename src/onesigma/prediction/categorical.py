@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from copy import copy
 from itertools import repeat
+from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+# beartype has no Self
+_AnyStored = TypeVar("_AnyStored", bound="_Stored")
+_AnyMixture = TypeVar("_AnyMixture", bound="_Mixture")
 
 
 class LabelPrediction(ABC):
@@ -89,8 +95,8 @@ class BernoulliLaw(LabelPrediction):
         return torch.where((y == 0) | (y == 1), value, torch.nan)
 
 
-class CategoricalPrediction(CategoricalLaw):
-    """∫ softmax(f) q(f) df of every pixel, with its entropies.
+class _Stored(LabelPrediction):
+    """A law that holds its probabilities and entropies.
 
     Args:
         probs: E p.
@@ -99,10 +105,7 @@ class CategoricalPrediction(CategoricalLaw):
     """
 
     def __init__(
-        self,
-        probs: Float[Tensor, "n c h w"],
-        entropy: Float[Tensor, "n h w"],
-        mutual_information: Float[Tensor, "n h w"],
+        self, probs: Float[Tensor, "n c h w"], entropy: Tensor, mutual_information: Tensor
     ) -> None:
         self._probs, self._entropy, self._information = probs, entropy, mutual_information
 
@@ -112,14 +115,27 @@ class CategoricalPrediction(CategoricalLaw):
         return self._probs
 
     @property
-    def entropy(self) -> Float[Tensor, "n h w"]:
+    def entropy(self) -> Tensor:
         """H(E p)."""
         return self._entropy
 
     @property
-    def mutual_information(self) -> Float[Tensor, "n h w"]:
+    def mutual_information(self) -> Tensor:
         """H(E p) - E H(p)."""
         return self._information
+
+    def __getitem__(self: _AnyStored, images: slice) -> _AnyStored:
+        return type(self)(self.probs[images], self.entropy[images], self._information[images])
+
+
+class CategoricalPrediction(_Stored, CategoricalLaw):
+    """∫ softmax(f) q(f) df of every pixel, with its entropies (n h w).
+
+    Args:
+        probs: E p.
+        entropy: H(E p).
+        mutual_information: H(E p) - E H(p), kept on its own so that small values keep their digits.
+    """
 
     @classmethod
     def from_logits(cls, logits: Float[Tensor, "n c h w"]) -> CategoricalPrediction:
@@ -134,43 +150,15 @@ class CategoricalPrediction(CategoricalLaw):
         entropy = -(probs * logs.clamp_min(torch.finfo(logs.dtype).min)).sum(1)
         return cls(probs, entropy, torch.zeros_like(entropy))
 
-    def __getitem__(self, images: slice) -> CategoricalPrediction:
-        return CategoricalPrediction(
-            self.probs[images], self.entropy[images], self.mutual_information[images]
-        )
 
-
-class BernoulliPrediction(BernoulliLaw):
-    """∫ sigmoid(f) q(f) df of every output, with its entropies.
+class BernoulliPrediction(_Stored, BernoulliLaw):
+    """∫ sigmoid(f) q(f) df of every output, with its entropies (n c h w).
 
     Args:
         probs: E p.
         entropy: H(E p).
         mutual_information: H(E p) - E H(p).
     """
-
-    def __init__(
-        self,
-        probs: Float[Tensor, "n c h w"],
-        entropy: Float[Tensor, "n c h w"],
-        mutual_information: Float[Tensor, "n c h w"],
-    ) -> None:
-        self._probs, self._entropy, self._information = probs, entropy, mutual_information
-
-    @property
-    def probs(self) -> Float[Tensor, "n c h w"]:
-        """E p."""
-        return self._probs
-
-    @property
-    def entropy(self) -> Float[Tensor, "n c h w"]:
-        """H(E p)."""
-        return self._entropy
-
-    @property
-    def mutual_information(self) -> Float[Tensor, "n c h w"]:
-        """H(E p) - E H(p)."""
-        return self._information
 
     @classmethod
     def from_logits(cls, logits: Float[Tensor, "n c h w"]) -> BernoulliPrediction:
@@ -183,13 +171,37 @@ class BernoulliPrediction(BernoulliLaw):
         entropy = binary_entropy(probs)
         return cls(probs, entropy, torch.zeros_like(entropy))
 
-    def __getitem__(self, images: slice) -> BernoulliPrediction:
-        return BernoulliPrediction(
-            self.probs[images], self.entropy[images], self.mutual_information[images]
-        )
+
+class _Mixture(LabelPrediction):
+    """Σ_i w_i p_i(y): the entropy of the mean, the mean of entropies."""
+
+    def __init__(
+        self, members: Iterable[LabelPrediction], weights: Sequence[float] | None = None
+    ) -> None:
+        self._probs, self._aleatoric = _average(members, weights)
+
+    @property
+    def probs(self) -> Float[Tensor, "n c h w"]:
+        """Σ_i w_i E p_i."""
+        return self._probs
+
+    @property
+    def aleatoric(self) -> Tensor:
+        """Σ_i w_i E H(p_i)."""
+        return self._aleatoric
+
+    @property
+    def mutual_information(self) -> Tensor:
+        """The entropy of the mean less the mean of the entropies, never negative."""
+        return (self.entropy - self._aleatoric).clamp_min(0)
+
+    def __getitem__(self: _AnyMixture, images: slice) -> _AnyMixture:
+        part = copy(self)
+        part._probs, part._aleatoric = self._probs[images], self._aleatoric[images]
+        return part
 
 
-class CategoricalMixture(CategoricalLaw):
+class CategoricalMixture(_Mixture, CategoricalLaw):
     """Σ_i w_i p_i(y) of an ensemble or of samples: the entropy of the mean, the mean of entropies.
 
     Members are taken one at a time and not kept, so that a generator of many costs no memory.
@@ -199,38 +211,13 @@ class CategoricalMixture(CategoricalLaw):
         weights: positive, normalised here; equal if left out.
     """
 
-    def __init__(
-        self, members: Iterable[CategoricalLaw], weights: Sequence[float] | None = None
-    ) -> None:
-        self._probs, self._aleatoric = _average(members, weights)
-
-    @property
-    def probs(self) -> Float[Tensor, "n c h w"]:
-        """Σ_i w_i E p_i."""
-        return self._probs
-
     @property
     def entropy(self) -> Float[Tensor, "n h w"]:
         """H(Σ_i w_i E p_i)."""
         return categorical_entropy(self._probs)
 
-    @property
-    def aleatoric(self) -> Float[Tensor, "n h w"]:
-        """Σ_i w_i E H(p_i)."""
-        return self._aleatoric
 
-    @property
-    def mutual_information(self) -> Float[Tensor, "n h w"]:
-        """The entropy of the mean less the mean of the entropies, never negative."""
-        return (self.entropy - self._aleatoric).clamp_min(0)
-
-    def __getitem__(self, images: slice) -> CategoricalMixture:
-        # a mixture of one member is that member
-        whole = CategoricalPrediction(self.probs, self.entropy, self.entropy - self._aleatoric)
-        return CategoricalMixture([whole[images]])
-
-
-class BernoulliMixture(BernoulliLaw):
+class BernoulliMixture(_Mixture, BernoulliLaw):
     """Σ_i w_i p_i(y) for yes/no outputs; see `CategoricalMixture`.
 
     Args:
@@ -238,35 +225,10 @@ class BernoulliMixture(BernoulliLaw):
         weights: positive, normalised here; equal if left out.
     """
 
-    def __init__(
-        self, members: Iterable[BernoulliLaw], weights: Sequence[float] | None = None
-    ) -> None:
-        self._probs, self._aleatoric = _average(members, weights)
-
-    @property
-    def probs(self) -> Float[Tensor, "n c h w"]:
-        """Σ_i w_i E p_i."""
-        return self._probs
-
     @property
     def entropy(self) -> Float[Tensor, "n c h w"]:
         """H(Σ_i w_i E p_i)."""
         return binary_entropy(self._probs)
-
-    @property
-    def aleatoric(self) -> Float[Tensor, "n c h w"]:
-        """Σ_i w_i E H(p_i)."""
-        return self._aleatoric
-
-    @property
-    def mutual_information(self) -> Float[Tensor, "n c h w"]:
-        """The entropy of the mean less the mean of the entropies, never negative."""
-        return (self.entropy - self._aleatoric).clamp_min(0)
-
-    def __getitem__(self, images: slice) -> BernoulliMixture:
-        # a mixture of one member is that member
-        whole = BernoulliPrediction(self.probs, self.entropy, self.entropy - self._aleatoric)
-        return BernoulliMixture([whole[images]])
 
 
 def categorical_entropy(probs: Float[Tensor, "n c *pixels"]) -> Float[Tensor, "n *pixels"]:
