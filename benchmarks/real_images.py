@@ -51,10 +51,18 @@ PAPER = {
     "context.name": "noisy_copies",
     "posterior.variance": None,
     "method.kl_stride": 1,
+    "method.context_weight": 1.0,
     "stages.kl_weight": 1.0,
 }
 DROPOUT = {"method.name": "mc_dropout", "network.options.dropout": 0.1}
 Settings = dict[str, Any]
+CONTEXT_1 = {"method.context_weight": 1.0}
+ABLATIONS: dict[str, Settings] = {
+    "ours-context-1": CONTEXT_1,
+    "ours-context-1-dropout": {"network.options.dropout": 0.1, **CONTEXT_1},
+    "deterministic-clip-5": {"method.name": "deterministic", "trainer.clip": 5.0},
+    "deterministic-warmup-5": {"method.name": "deterministic", "stages.optimiser.warmup": 5},
+}
 
 
 def plan(task: str) -> dict[str, Settings]:
@@ -69,12 +77,14 @@ def _camvid() -> dict[str, Settings]:
         runs[f"deterministic-{seed}"] = {"seed": seed, "method.name": "deterministic"}
     for seed in range(SEEDS):
         runs[f"dropout-{seed}"] = {"seed": seed, **DROPOUT}
-    runs["ours-dropout-0"] = {"network.options.dropout": 0.1}
-    runs["ours-context-3-0"] = {"method.context_weight": 3.0}
+    for name, change in ABLATIONS.items():
+        for seed in range(SEEDS):
+            runs[f"{name}-{seed}"] = {"seed": seed, **change}
     runs["paper-0"] = PAPER
     for odd in ("car", "pedestrian"):
         left_out = {"data.options.exclude_classes": odd}
         runs[f"ours-without-{odd}"] = left_out
+        runs[f"ours-context-1-without-{odd}"] = {**CONTEXT_1, **left_out}
         runs[f"deterministic-without-{odd}"] = {"method.name": "deterministic", **left_out}
         runs[f"dropout-without-{odd}"] = {**DROPOUT, **left_out}
     for images, epochs in ((25, 168), (100, 42)):
