@@ -6,7 +6,8 @@ python benchmarks/plot_results.py
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,90 @@ def camvid() -> Figure:
     return figure
 
 
+ROWS = {
+    "deterministic": "deterministic",
+    "temperature": "the first + temperature fitted on val",
+    "dropout": "MC dropout, 50 passes",
+    "ensemble": "ensemble of the five",
+    "paper": "functional VI as in the paper",
+    "ours": "**onesigma, one pass**",
+    "ours-context-1": "the same, context weight 1",
+    "ours-context-1-dropout": "and trained with dropout",
+}
+CAMVID = ("miou", "nll", "ece", "image_calibration", "aurc")
+NYUV2 = (
+    "rel", "rms", "nll", "crps", "ause_rel", "ause_rms", "image_calibration", "set_calibration",
+)  # fmt: skip
+
+
+def digits(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}".replace("0.", ".", 1)
+
+
+def spread(values: Sequence[float]) -> str:
+    """The mean, and the range of several."""
+    mean = digits(statistics.mean(values))
+    return mean if len(values) == 1 else f"{mean} ({digits(min(values))} to {digits(max(values))})"
+
+
+def against(counts: Mapping[str, int] | None) -> str:
+    """Pairs of seeds in which ours is better, and worse, beyond doubt."""
+    if counts is None or not counts["better"] + counts["worse"]:
+        return ""
+    return f" {counts['better']}▾ {counts['worse']}▴ of {counts['pairs']}"
+
+
+def comparison(
+    results: Mapping[str, Any], rows: Mapping[str, str], split: str, metrics: Sequence[str]
+) -> None:
+    print(f"\n{split}\n\n| | {' | '.join(metrics)} |\n|{'---|' * (len(metrics) + 1)}")
+    for name, title in rows.items():
+        runs = [x for run, x in results["methods"].items() if run in (name, *numbered(name))]
+        if not runs:
+            continue
+        counts = results["ours against"][split].get(name, {})
+        cells = [
+            spread([run[split]["set"][metric] for run in runs]) + against(counts.get(metric))
+            for metric in metrics
+        ]
+        print(f"| {title} ({len(runs)}) | " + " | ".join(cells) + " |")
+
+
+def numbered(name: str) -> list[str]:
+    return [f"{name}-{seed}" for seed in range(9)]
+
+
+def detection(results: Mapping[str, Any]) -> None:
+    """Rooms among streets, and classes left out: by entropy and by mutual information."""
+    print("\nanomalies: AUROC / FPR95 of pixels, of images\n")
+    for run, scores in results["methods"].items():
+        sets = {"rooms": scores["far"]["set"]} if "far" in scores else {}
+        sets |= {s: x["anomaly"]["set"] for s, x in scores.items() if "anomaly" in x}
+        for where, found in sets.items():
+            for score in ("entropy", "mutual_information"):
+                cells = [found[score]["pixels"], found[score]["images"]["mean"]]
+                text = " | ".join(f"{digits(x['auroc'])} / {digits(x['fpr95'])}" for x in cells)
+                print(f"| {run} | {where} | {score} | {text} |")
+
+
+def amounts(results: Mapping[str, Any]) -> None:
+    print("\nmean uncertainty by training images\n")
+    for run, scores in results["methods"].items():
+        for split in ("held out", "val"):
+            if "mean" in scores.get(split, {}):
+                means = ", ".join(f"{k} {v:.4f}" for k, v in scores[split]["mean"].items())
+                print(f"{run}, {split}: {means}, NLL {digits(scores[split]['set']['nll'])}")
+
+
 def main() -> None:
+    camvid_results = json.loads((RESULTS / "real_images_camvid.json").read_text())
+    for split in ("held out", "val"):
+        comparison(camvid_results, ROWS, split, CAMVID)
+    detection(camvid_results)
+    amounts(camvid_results)
+    rooms_results = json.loads((RESULTS / "real_images_nyuv2.json").read_text())
+    names = {name: name for name in rooms_results["methods"]}
+    comparison(rooms_results, names, "folds", NYUV2)
     camvid().savefig(IMAGES / "results_camvid.png", dpi=130)
 
 
