@@ -69,6 +69,7 @@ NAMES = [
     "prior_report",
     "report",
     "training",
+    "training_divergence",
     "wrap",
 ]
 

@@ -32,7 +32,12 @@ from onesigma.likelihoods import (
     Likelihood,
     from_loss,
 )
-from onesigma.objective import FunctionalELBO, data_weight, functional_elbo
+from onesigma.objective import (
+    FunctionalELBO,
+    data_weight,
+    functional_elbo,
+    training_divergence,
+)
 from onesigma.posterior import HeadOptions, VariationalGP
 from onesigma.prediction import (
     Affine,
@@ -100,6 +105,7 @@ __all__ = [
     "prior_report",
     "report",
     "training",
+    "training_divergence",
     "wrap",
 ]
 
