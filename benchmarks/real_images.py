@@ -96,7 +96,7 @@ def _camvid() -> dict[str, Settings]:
 def _nyuv2() -> dict[str, Settings]:
     methods: dict[str, Settings] = {
         "ours": {},
-        "deterministic": {"method.name": "deterministic", "method.loss": "likelihood"},
+        "deterministic": {"method.name": "deterministic", "method.loss": "l1"},
         "heteroscedastic": {"method.name": "heteroscedastic"},
         "dropout": DROPOUT,
     }
