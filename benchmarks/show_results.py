@@ -133,14 +133,14 @@ def digits(value: float | None) -> str:
 def spread(values: Sequence[float]) -> str:
     """The mean, and the range of several."""
     mean = digits(statistics.mean(values))
-    return mean if len(values) == 1 else f"{mean} ({digits(min(values))} to {digits(max(values))})"
+    return mean if len(values) == 1 else f"{mean}<br>{digits(min(values))}–{digits(max(values))}"
 
 
 def against(counts: Mapping[str, int] | None) -> str:
     """Pairs of seeds in which ours is better, and worse, beyond doubt."""
     if counts is None or not counts["better"] + counts["worse"]:
         return ""
-    return f" {counts['better']}▾ {counts['worse']}▴ of {counts['pairs']}"
+    return f"<br>{counts['better']}▾ {counts['worse']}▴ / {counts['pairs']}"
 
 
 def comparison(
