@@ -44,6 +44,11 @@ def test_bad_requests_are_answered() -> None:
     assert data_weight(4, 100, correlated_pixels=10) == pytest.approx(0.004)
     with pytest.raises(ValueError, match=r"at least 1, got 0\.5"):
         data_weight(4, 100, 0.5)
+    q, p = fields(3, 4, 4)
+    with pytest.raises(ValueError, match="stride 0"):
+        training_divergence(q, p, 2, stride=0)
+    with pytest.raises(ValueError, match="context_weight -1"):
+        training_divergence(q, p, 2, context_weight=-1)
 
 
 def fields(n: int, h: int, w: int) -> tuple[GaussianField, GaussianField]:

@@ -83,6 +83,11 @@ def training_divergence(
         stride: s.
         generator: source of the offset.
     """
+    if stride < 1 or context_weight < 0:
+        raise ValueError(
+            f"training_divergence got stride {stride} and context_weight {context_weight}; it "
+            "wants a stride of at least 1 and a weight of at least 0."
+        )
     if stride > 1:
         device = None if generator is None else generator.device
         top, left = torch.randint(stride, (2,), generator=generator, device=device).tolist()

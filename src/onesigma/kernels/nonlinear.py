@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-_CACHED_PIXELS = 2**17
+_CACHED_PIXELS = 2**17  # of the maps at work at once: they and their temporaries stay in the cache
 
 
 class ReLUExpectation(torch.autograd.Function):
@@ -66,7 +66,7 @@ class ReLUExpectation(torch.autograd.Function):
 
 
 def _row_pieces(images: int, most: int) -> Iterator[tuple[int, slice, slice]]:
-    """(i, some j > i, where their pairs are packed): so few that temporaries stay in the cache."""
+    """(i, at most so many j > i, where their pairs are packed)."""
     place = images
     for i in range(images - 1):
         for start in range(i + 1, images, most):

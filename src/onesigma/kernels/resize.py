@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from onesigma.kernels.finite import Apply
 from onesigma.kernels.layers import Layer
 from onesigma.kernels.state import KernelState
 
@@ -48,8 +50,14 @@ class Resize(Layer):
         """
         if any(self.reads * out >= have for out, have in zip(self.size, state.size, strict=True)):
             state = pointwise(state)
-            return state.move(_interpolate(state.maps, self.size, self.mode))
+            return state.move(_interpolate(state.maps[None], self.size, self.mode)[0])
         return self._thin(pointwise, state)
+
+    def network(
+        self, channels: int, width: int, generator: torch.Generator | None = None
+    ) -> nn.Module:
+        """The same resizing of activations."""
+        return Apply(partial(_interpolate, size=self.size, mode=self.mode))
 
     @abstractmethod
     def _thin(self, pointwise: Step, state: KernelState) -> KernelState:
@@ -69,16 +77,12 @@ class NearestUpsample(Resize):
 
     def _thin(self, pointwise: Step, state: KernelState) -> KernelState:
         rows, columns = (
-            _interpolate(torch.arange(float(have))[None, None], (1, out), "nearest").long().view(-1)
+            _interpolate(torch.arange(float(have))[None, None, None], (1, out), "nearest")
+            .long()
+            .view(-1)
             for have, out in zip(state.size, self.size, strict=True)
         )
         return pointwise(_pick(state, rows, columns))
-
-    def network(
-        self, channels: int, width: int, generator: torch.Generator | None = None
-    ) -> nn.Module:
-        """The same resizing of activations."""
-        return nn.Upsample(self.size, mode="nearest")
 
 
 class BilinearUpsampleApproximation(Resize):
@@ -107,16 +111,10 @@ class BilinearUpsampleApproximation(Resize):
         maps = torch.lerp(state.maps[:, ::2], state.maps[:, 1::2], down[:, None])
         return state.move(torch.lerp(maps[..., ::2], maps[..., 1::2], right))
 
-    def network(
-        self, channels: int, width: int, generator: torch.Generator | None = None
-    ) -> nn.Module:
-        """Bilinear resizing of activations: what the kernel approximates."""
-        return nn.Upsample(self.size, mode="bilinear", align_corners=False)
 
-
-def _interpolate(maps: Tensor, size: tuple[int, int], mode: str) -> Tensor:
+def _interpolate(images: Tensor, size: tuple[int, int], mode: str) -> Tensor:
     corners = False if mode == "bilinear" else None
-    return interpolate(maps[None], size, mode=mode, align_corners=corners)[0]
+    return interpolate(images, size, mode=mode, align_corners=corners)
 
 
 def _neighbours(have: int, out: int, like: Tensor) -> tuple[Tensor, Tensor]:
