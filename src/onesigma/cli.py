@@ -256,10 +256,11 @@ def _predict(options: Any, rest: list[str]) -> int:
         lambda prediction, name, out: save_maps(prediction, name, out, scales),
         options.memory,
     )
-    for kind in ("prediction", "total", "epistemic", "aleatoric"):
-        print(f"{kind:<10}  {_scale_text(getattr(scales, kind))}")
-    count = "1 image" if len(done) == 1 else f"{len(done)} images"
-    print(f"Maps and arrays of {count} are in {options.out}")
+    if done:
+        for kind in ("prediction", "total", "epistemic", "aleatoric"):
+            print(f"{kind:<10}  {_scale_text(getattr(scales, kind))}")
+        count = "1 image" if len(done) == 1 else f"{len(done)} images"
+        print(f"Maps and arrays of {count} are in {options.out}")
     for path, reason in failed:
         print(f"onesigma: skipped {path}: {reason}", file=sys.stderr)
     return 1 if failed or not done else 0
