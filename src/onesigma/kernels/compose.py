@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 from torch import nn
 
+from onesigma.kernels.chain import leading_chain, propagate_chain
 from onesigma.kernels.finite import Concat, Sum, centre_crop
 from onesigma.kernels.layers import Layer
 from onesigma.kernels.resize import Resize
@@ -32,16 +32,11 @@ class Sequential(Layer):
             yield layer
 
     def propagate(self, state: KernelState) -> KernelState:
-        """Through all layers; what the next one drops is not computed."""
-        layers = deque(self)
+        """Through all layers; some know a shorter way together."""
+        layers = list(self)
         while layers:
-            layer = layers.popleft()
-            following = layers[0] if layers else None
-            if layer.pointwise and isinstance(following, Resize):
-                state = following.after(layer.propagate, state)
-                layers.popleft()
-            else:
-                state = layer.propagate(state)
+            taken, state = _next(layers, state)
+            layers = layers[taken:]
         return state
 
     def network(
@@ -59,6 +54,23 @@ class Sequential(Layer):
         for layer in self:
             channels = layer.channels(channels, width)
         return channels
+
+
+def _next(layers: list[Layer], state: KernelState) -> tuple[int, KernelState]:
+    """How many of the first layers are taken at once, and what comes out of them."""
+    first, following = layers[0], layers[1] if len(layers) > 1 else None
+    if first.pointwise and isinstance(following, Resize):
+        return 2, following.after(first.propagate, state)
+    chain = leading_chain(layers, state)
+    if chain and _shrinks(layers[2 * len(chain) :], state):
+        chain.pop()  # its ReLU had better ask the resize which pixels it reads
+    if chain:
+        return 2 * len(chain), propagate_chain(chain, state)
+    return 1, first.propagate(state)
+
+
+def _shrinks(layers: list[Layer], state: KernelState) -> bool:
+    return bool(layers) and isinstance(layers[0], Resize) and min(layers[0].size) < min(state.size)
 
 
 class Residual(Layer):

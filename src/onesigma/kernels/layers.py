@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -84,7 +85,7 @@ class Conv(Layer):
 
     def propagate(self, state: KernelState) -> KernelState:
         """Box sums along one axis after the other; the result is Gaussian and fresh."""
-        self._check(state.size)
+        self.check(state.size)
         pad, step, spread = self.padding, self.stride, self.dilation
         maps = zero_pad(state.maps, (pad, pad, pad, pad)) if pad else state.maps
         total = _window_sum(maps, 1, self.size[0], step, spread)
@@ -99,7 +100,8 @@ class Conv(Layer):
             maps = total * weight + bias
         return state.move(maps, gaussian=True, fresh=True)
 
-    def _check(self, size: tuple[int, int]) -> None:
+    def check(self, size: Sequence[int]) -> None:
+        """Refuse maps without room for one window."""
         reach = [self.dilation * (taps - 1) + 1 for taps in self.size]
         have = [length + 2 * self.padding for length in size]
         if have[0] < reach[0] or have[1] < reach[1]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -11,14 +12,78 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-_CACHED_PIXELS = 2**17  # of the maps at work at once: they and their temporaries stay in the cache
+from onesigma.kernels.spans import Spans
+
+
+def relu_expectation(
+    covariances: Spans,
+    images: int,
+    out: Tensor | None = None,
+    scale: float = 1.0,
+    shift: float = 0.0,
+) -> Tensor:
+    """E relu(z_i) relu(z_j), the arc-cosine kernel of degree one with its ½; scaled and shifted.
+
+    Args:
+        covariances: packed, of n (n + 1) / 2 pairs; no gradient passes.
+        images: n.
+        out: memory for the result, a span each; new if None.
+        scale: a factor, at no cost.
+        shift: a term, at no cost.
+    """
+    own, cross, sizes = _parts(images, covariances.together)
+    out = covariances.empty(images * (images + 1) // 2) if out is None else out
+    tiny = 1e-36
+    zero, offset, least, rest = out.new_tensor([0.0, shift, tiny, shift - scale * tiny])
+    # without the bookkeeping that operations in place have even where no gradient is kept
+    with torch.inference_mode():
+        deviation = covariances.empty(images)
+        deviations = deviation.unbind()
+        parts = zip(covariances.readers(sizes), out.split_with_sizes(sizes), strict=True)
+        for chosen, (read, half) in zip(own, parts, strict=False):
+            # E relu(z)² = K / 2
+            variance = read(half)
+            torch.sqrt(variance, out=deviation[chosen])
+            torch.add(offset, variance, alpha=0.5 * scale, out=half)
+        work = {count: _work(covariances, count) for count in set(sizes)}
+        for i, others, (read, sine) in zip(*cross, parts, strict=True):
+            rho, product, angle = work[others.stop - others.start]
+            covariance = read(rho)
+            # √(K_ii K_jj) / 2π, above 0 to divide by
+            torch.addcmul(least, deviations[i], deviation[others], value=0.5 / math.pi, out=product)
+            # −ρ = −K_ij / √(K_ii K_jj)
+            torch.addcdiv(zero, covariance, product, value=-0.5 / math.pi, out=rho).clamp_(-1, 1)
+            # E = √(K_ii K_jj) (sin θ + ρ θ) / 2π, θ = acos(−ρ); ∂E/∂θ = 0 forgives its rounding
+            torch.acos(rho, out=angle)
+            torch.sin(angle, out=sine).addcmul_(rho, angle, value=-1)
+            # with what was added above taken away: 0 where a variance is
+            torch.addcmul(rest, sine, product, value=scale, out=sine)
+    return covariances.maps(out)
+
+
+@cache
+def _parts(images: int, most: int) -> tuple[list[slice], tuple[list[int], list[slice]], list[int]]:
+    """Variances in parts of at most so many, for every i parts of the j > i, sizes of all."""
+    own = _pieces(0, images, most)
+    rows = [(i, others) for i in range(images) for others in _pieces(i + 1, images, most)]
+    sizes = [part.stop - part.start for part in (*own, *(others for _, others in rows))]
+    return own, ([i for i, _ in rows], [others for _, others in rows]), sizes
+
+
+def _pieces(start: int, stop: int, most: int) -> list[slice]:
+    return [slice(at, min(at + most, stop)) for at in range(start, stop, most)]
+
+
+def _work(covariances: Spans, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    spare = covariances.spare[:count, : covariances.length]
+    return covariances.empty(count), covariances.empty(count), spare
 
 
 class ReLUExpectation(torch.autograd.Function):
-    """E relu(z_i) relu(z_j), the arc-cosine kernel of degree one with its factor 1/2.
+    """`relu_expectation` with its gradient.
 
-    The gradient is written by hand because √(1 − ρ²) and asin ρ each have an infinite one at ρ = 1
-    though their sum has not. Where a variance is 0 the gradient to it is set to 0.
+    It is written by hand because √(1 − ρ²) and asin ρ each have an infinite one at ρ = 1 though
+    their sum has not. Where a variance is 0 the gradient to it is set to 0.
     """
 
     @staticmethod
@@ -26,24 +91,7 @@ class ReLUExpectation(torch.autograd.Function):
         """Packed covariances in, packed covariances out."""
         ctx.save_for_backward(maps)
         ctx.images = images
-        out = torch.empty_like(maps)
-        # E relu(z)² = K / 2
-        torch.mul(maps[:images], 0.5, out=out[:images])
-        deviation = maps[:images].sqrt()
-        most = max(1, _CACHED_PIXELS // maps[0].numel())
-        work = maps.new_empty(3, min(most, images), *maps.shape[1:])
-        zero, least = maps.new_tensor([0.0, 1e-36])
-        for i, others, pairs in _row_pieces(images, most):
-            product, rho, sine = work[:, : pairs.stop - pairs.start]
-            # √(K_ii K_jj) / 2π, above 0 to divide by
-            torch.addcmul(least, deviation[i], deviation[others], value=0.5 / math.pi, out=product)
-            # −ρ = −K_ij / √(K_ii K_jj)
-            torch.addcdiv(zero, maps[pairs], product, value=-0.5 / math.pi, out=rho).clamp_(-1, 1)
-            # E = √(K_ii K_jj) (sin θ + ρ θ) / 2π, θ = acos(−ρ); ∂E/∂θ = 0 forgives its rounding
-            angle = torch.acos(rho, out=out[pairs])
-            torch.sin(angle, out=sine).addcmul_(rho, angle, value=-1)
-            torch.addcmul(-least, sine, product, out=out[pairs])  # exactly 0 where a variance is
-        return out
+        return relu_expectation(Spans(maps), images)
 
     @staticmethod
     @once_differentiable
@@ -63,16 +111,6 @@ class ReLUExpectation(torch.autograd.Function):
             slope = rho.asin_().add_(math.pi / 2).mul_(0.5 / math.pi)
             torch.mul(grad[pair], slope, out=out[pair])
         return out, None
-
-
-def _row_pieces(images: int, most: int) -> Iterator[tuple[int, slice, slice]]:
-    """(i, at most so many j > i, where their pairs are packed)."""
-    place = images
-    for i in range(images - 1):
-        for start in range(i + 1, images, most):
-            others = slice(start, min(start + most, images))
-            yield i, others, slice(place, place + others.stop - start)
-            place += others.stop - start
 
 
 def _pairs(images: int) -> Iterator[tuple[int, int, int]]:
