@@ -38,6 +38,7 @@ from onesigma.training import load
 
 HELD_OUT = "0006R0"
 FOLDS = 5
+DEPTH_SIZE = (120, 160)
 SEEDS = 3
 MEMBERS = 5  # of the ensemble: the deterministic seeds
 PAPER = {
@@ -152,7 +153,7 @@ def score_nyuv2(name: str, root: str, runs: Path) -> dict[str, Any]:
     for k in range(FOLDS):
         run = runs / f"{name}-fold{k}"
         if (run / "weights.safetensors").is_file():
-            depth(load(run).predict, NYUv2(root, "val", fold=(k, FOLDS)), suite)
+            depth(load(run).predict, NYUv2(root, "val", DEPTH_SIZE, fold=(k, FOLDS)), suite)
     return {"folds": suite.compute()}
 
 

@@ -12,6 +12,7 @@ from onesigma.field import GaussianField
 from onesigma.likelihoods.gaussian import Gaussian
 from onesigma.likelihoods.laplace import Laplace
 from onesigma.prediction.mixture import RegressionMixture
+from onesigma.prediction.stack import Single, Stack, stacks
 from onesigma.prediction.transforms import Affine, Log
 
 MEANS, STDS, WEIGHTS = (-3.0, 0.5, 4.0), (0.3, 1.0, 0.1), (0.2, 0.5, 0.3)
@@ -69,15 +70,12 @@ def test_quantiles_of_a_mixture_with_gaps(mixture, level):
     np.testing.assert_allclose(mixture.cdf(found), level, rtol=1e-4)
 
 
-def test_quantiles_take_few_cdf_calls(mixture):
+def test_quantiles_take_few_cdf_calls(mixture, monkeypatch):
     calls = []
-    counted = type(mixture).log_tails
-    RegressionMixture.log_tails = lambda self, y: calls.append(1) or counted(self, y)
-    try:
-        mixture.quantile(0.3)
-    finally:
-        RegressionMixture.log_tails = counted
-    assert 1 <= len(calls) <= 12
+    counted = Stack.tails
+    monkeypatch.setattr(Stack, "tails", lambda self, y: calls.append(1) or counted(self, y))
+    mixture.quantile(0.3)
+    assert 1 <= len(calls) <= 8  # all members at once
 
 
 def test_crps_against_the_energy_form(mixture, y):
@@ -129,3 +127,51 @@ def test_wrong_weights_are_refused(mixture, weights):
         RegressionMixture(mixture.members, weights)
     with pytest.raises(ValueError, match="no members"):
         RegressionMixture([])
+
+
+def sharp(mean, scale, likelihood):
+    """No epistemic variance at all, as a pass of MC dropout has."""
+    full = lambda value: torch.full((2, 1, 3, 4), value, dtype=torch.float64)  # noqa: E731
+    q = GaussianField(full(mean), MarginalCovariance(full(0.0)))
+    return likelihood.predict(q, full(math.log(scale)))
+
+
+@pytest.mark.parametrize("together", [1, 40, 2**16])
+def test_members_of_one_family_are_evaluated_together(monkeypatch, y, together):
+    monkeypatch.setattr("onesigma.prediction.stack._TOGETHER", together)
+    members = [sharp(m, s, Laplace()) for m, s in zip(MEANS, STDS, strict=True)]
+    mixture = RegressionMixture([*members, member(1.0, 2.0)], (*(0.9 * w for w in WEIGHTS), 0.1))
+    law = [stats.laplace(m, s) for m, s in zip(MEANS, STDS, strict=True)] + [stats.norm(1, 2)]
+    weights = [0.9 * w for w in WEIGHTS] + [0.1]
+    pdf, cdf, survival = (
+        sum(w * getattr(one, name)(y.numpy()) for w, one in zip(weights, law, strict=True))
+        for name in ("pdf", "cdf", "sf")
+    )
+    lower, upper = mixture.log_tails(y)
+    np.testing.assert_allclose(mixture.log_prob(y).exp(), pdf, rtol=1e-10)
+    np.testing.assert_allclose(lower.exp(), cdf, rtol=1e-10)
+    np.testing.assert_allclose(upper.exp(), survival, rtol=1e-10)
+    for level in (1e-3, 0.3, 0.9):
+        np.testing.assert_allclose(mixture.cdf(mixture.quantile(level)), level, rtol=1e-6)
+
+
+def test_what_is_stacked():
+    laplace, other = sharp(0.0, 1.0, Laplace()), member(0.0, 1.0, Laplace())
+    gauss = member(0.0, 1.0)
+    kinds = [type(part) for part in stacks([laplace, other, gauss, laplace])]
+    assert kinds == [Stack, Single, Single]
+
+
+def test_far_tails_are_finite():
+    mixture = RegressionMixture([sharp(0.0, 0.01, Laplace()), sharp(0.1, 0.01, Laplace())])
+    far = torch.full((2, 1, 3, 4), 50.0, dtype=torch.float64)
+    assert bool(mixture.log_tails(far)[1].isfinite().all())
+    assert bool(mixture.log_prob(far).isfinite().all())
+
+
+def test_bare_laplace_is_the_limit_of_no_spread(y):
+    one = sharp(0.3, 0.7, Laplace())
+    stack = stacks([one, one])[0]
+    torch.testing.assert_close(stack.log_prob(y)[0], one.log_prob(y), rtol=1e-3, atol=1e-3)
+    crps = stack.scale * stack.noise.crps((y - stack.location) / stack.scale, stack.ratio)
+    torch.testing.assert_close(crps[0], one.crps(y), rtol=1e-3, atol=1e-5)

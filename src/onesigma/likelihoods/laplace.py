@@ -71,6 +71,30 @@ class LaplaceNoise(SymmetricNoise):
         spread = 3 * _PHI_0 * k + 0.5 * (3 * m - k * (k * m))
         return distance - 0.5 * spread
 
+    def alone(self) -> Noise:
+        """The exponentials themselves."""
+        return BareLaplaceNoise()
+
+
+class BareLaplaceNoise(LaplaceNoise):
+    """Laplace noise that nothing smooths: τ is taken as 0."""
+
+    def log_pdf(self, x: Tensor, tau: Tensor) -> Tensor:
+        """-|x| - log 2."""
+        return -x.abs() - math.log(2)
+
+    def log_tail(self, a: Tensor, tau: Tensor) -> Tensor:
+        """-a - log 2."""
+        return -a - math.log(2)
+
+    def quantile(self, u: Tensor, tau: Tensor) -> Tensor:
+        """That of the noise."""
+        return self.noise_quantile(u)
+
+    def crps(self, x: Tensor, tau: Tensor) -> Tensor:
+        """|x| + exp(-|x|) - ¾."""
+        return x.abs() + (-x.abs()).exp() - 0.75
+
 
 class Laplace(RegressionLikelihood):
     """p(y | f) = exp(-|y - f|/σ)/2σ, of variance 2σ²."""

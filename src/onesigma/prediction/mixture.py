@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, reduce
 
 import torch
 from jaxtyping import Float
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from onesigma.prediction.regression import LogPrediction, Moments, RegressionPrediction, levels
 from onesigma.prediction.solvers import crps_by_quadrature, one_by_one, solve_quantile
+from onesigma.prediction.stack import Single, Stack, stacks
 from onesigma.prediction.transforms import Log, Transform
 
 
@@ -46,11 +47,18 @@ class RegressionMixture(RegressionPrediction):
     def _average(self, values: Sequence[Tensor]) -> Tensor:
         return sum((w * v for w, v in zip(self._shares, values, strict=True)), torch.zeros(()))
 
-    def _log_average(self, values: Sequence[Tensor]) -> Tensor:
-        # log Σ wᵢ exp(vᵢ), one member after the other to keep memory at one image
-        total = torch.full_like(values[0], -torch.inf)
-        for weight, value in zip(self._shares, values, strict=True):
-            total = torch.logaddexp(total, value + math.log(weight))
+    @cached_property
+    def _stacks(self) -> list[Stack | Single]:
+        return stacks(self.members)
+
+    def _log_average(self, parts: Iterable[Tensor]) -> Tensor:
+        # log Σ wᵢ exp(vᵢ), part by part to keep memory small
+        total, done = torch.tensor(-torch.inf), 0
+        for values in parts:
+            shares = values.new_tensor(self._shares[done : done + len(values)]).log()
+            done += len(values)
+            part = (values + shares.view(-1, *[1] * (values.ndim - 1))).logsumexp(0)
+            total = torch.logaddexp(total.to(part), part)
         return total
 
     def _combine(self, parts: Sequence[Moments]) -> Moments:
@@ -93,27 +101,43 @@ class RegressionMixture(RegressionPrediction):
 
     def log_prob(self, y: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
         """Log Σ w_i p_i(y)."""
-        return self._log_average([member.log_prob(y) for member in self.members])
+        return self._log_average(stack.log_prob(y) for stack in self._stacks)
 
     def log_tails(
         self, y: Float[Tensor, "n c h w"]
     ) -> tuple[Float[Tensor, "n c h w"], Float[Tensor, "n c h w"]]:
         """(log P(Y ≤ y), log P(Y > y))."""
-        lower, upper = zip(*(member.log_tails(y) for member in self.members), strict=True)
+        lower, upper = zip(*(stack.log_tails(y) for stack in self._stacks), strict=True)
         return self._log_average(lower), self._log_average(upper)
 
     def quantile(self, u: float | Float[Tensor, "..."]) -> Float[Tensor, "n c h w"]:
         """Between the least and the largest quantile of the members, by bracketed Newton steps."""
-        each = [member.quantile(u) for member in self.members]
-        lower, upper = each[0], each[0]
-        for value in each[1:]:
-            lower, upper = torch.minimum(lower, value), torch.maximum(upper, value)
-        level = levels(u, lower)
+        level = levels(u, self.members[0].mean)
+        each = [stack.quantile(level) for stack in self._stacks]
+        lower = reduce(torch.minimum, (part.amin(0) for part in each))
+        upper = reduce(torch.maximum, (part.amax(0) for part in each))
         return solve_quantile(
-            lambda y: (*self.log_tails(y), self.log_prob(y)),
-            level, self._average(each), lower, upper, steps=10,
+            lambda y: (*self._rough_log_tails(y), self._rough_log_prob(y)),
+            level, self._total(each), lower, upper, steps=10, stop=True,
         )  # fmt: skip
 
     def crps(self, y: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
         """By quadrature over the mixture's CDF (about 1e-5 relative)."""
-        return crps_by_quadrature(one_by_one(self.log_tails), self.quantile, y)
+        return crps_by_quadrature(one_by_one(self._rough_log_tails), self.quantile, y)
+
+    def _rough_log_tails(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """`log_tails` summed before the logarithm: for less than 1e-38 it is -∞."""
+        lower, upper = zip(*(stack.tails(y) for stack in self._stacks), strict=True)
+        return self._total(lower).log(), self._total(upper).log()
+
+    def _rough_log_prob(self, y: Tensor) -> Tensor:
+        return self._total(stack.log_prob(y).exp() for stack in self._stacks).log()
+
+    def _total(self, parts: Iterable[Tensor]) -> Tensor:
+        # Σ wᵢ vᵢ
+        total, done = torch.zeros(()), 0
+        for values in parts:
+            shares = values.new_tensor(self._shares[done : done + len(values)])
+            done += len(values)
+            total = total + torch.tensordot(shares, values, 1)
+        return total

@@ -63,9 +63,14 @@ class Noise(ABC):
     def log_tails(self, x: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
         """(log P(X ≤ x), log P(X > x))."""
 
+    def tails(self, x: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
+        """(P(X ≤ x), P(X > x))."""
+        lower, upper = self.log_tails(x, tau)
+        return lower.exp(), upper.exp()
+
     def cdf(self, x: Tensor, tau: Tensor) -> Tensor:
         """P(X ≤ x)."""
-        return self.log_tails(x, tau)[0].exp()
+        return self.tails(x, tau)[0]
 
     def quantile(self, u: Tensor, tau: Tensor) -> Tensor:
         """The x with P(X ≤ x) = u, by Newton steps on the logarithm of the smaller tail."""
@@ -85,6 +90,10 @@ class Noise(ABC):
             lambda u: self.quantile(torch.full_like(tau, u), tau),
             x,
         )
+
+    def alone(self) -> Noise:
+        """The noise for τ = 0, whatever τ is given, if that is cheaper; else itself."""
+        return self
 
     def exponential_crps(self, x: Tensor, tau: Tensor, rate: Tensor) -> Tensor | None:
         """The CRPS of exp(rate · X) at exp(rate · x) where it has a closed form."""
@@ -116,7 +125,8 @@ class SymmetricNoise(Noise):
         rest = torch.log1p(-tail.exp().clamp(max=0.5))
         return torch.where(x < 0, tail, rest), torch.where(x < 0, rest, tail)
 
-    def cdf(self, x: Tensor, tau: Tensor) -> Tensor:
-        """P(X ≤ x)."""
-        tail = self.log_tail(x.abs(), tau).exp()
-        return torch.where(x < 0, tail, 1 - tail)
+    def tails(self, x: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
+        """(P(X ≤ x), P(X > x))."""
+        tail, left = self.log_tail(x.abs(), tau).exp(), x < 0
+        rest = 1 - tail
+        return torch.where(left, tail, rest), torch.where(left, rest, tail)

@@ -21,6 +21,7 @@ def solve_quantile(
     lower: Tensor,
     upper: Tensor,
     steps: int,
+    stop: bool = False,
 ) -> Tensor:
     """The x with log-tail(x) = log level, elementwise.
 
@@ -34,10 +35,13 @@ def solve_quantile(
         lower: values at or below the quantile.
         upper: values at or above the quantile.
         steps: how many times `evaluate` is called.
+        stop: earlier, when no value moves any more; needs to look at the values.
     """
     low = level < 0.5
     goal = torch.where(low, level, 1 - level).log()
     x = torch.minimum(torch.maximum(start, lower), upper)
+    # after such a step the next one would be of the order of its square
+    still = 1e-4 * (upper - lower) + 8 * torch.finfo(x.dtype).eps * x.abs()
     for _ in range(steps):
         log_cdf, log_survival, log_pdf = evaluate(x)
         tail = torch.where(low, log_cdf, log_survival)
@@ -46,7 +50,9 @@ def solve_quantile(
         lower, upper = torch.where(gap <= 0, x, lower), torch.where(gap >= 0, x, upper)
         newton = x - gap * (tail - log_pdf).exp()
         inside = (newton >= lower) & (newton <= upper)
-        x = torch.where(inside, newton, 0.5 * (lower + upper))
+        before, x = x, torch.where(inside, newton, 0.5 * (lower + upper))
+        if stop and bool(((x - before).abs() <= still).all()):
+            break
     return x
 
 
