@@ -53,6 +53,7 @@ PAPER = {
     "posterior.variance": None,
     "method.kl_stride": 1,
     "method.context_weight": 1.0,
+    "method.unlabelled_weight": 0.0,
     "stages.kl_weight": 1.0,
 }
 DROPOUT = {"method.name": "mc_dropout", "network.options.dropout": 0.1}
@@ -60,6 +61,8 @@ Settings = dict[str, Any]
 CONTEXT_1 = {"method.context_weight": 1.0}
 ABLATIONS: dict[str, Settings] = {
     "ours-context-1": CONTEXT_1,
+    "ours-unlabelled-30": {"method.unlabelled_weight": 30.0},
+    "ours-unlabelled-100": {"method.unlabelled_weight": 100.0},
     "ours-context-1-dropout": {"network.options.dropout": 0.1, **CONTEXT_1},
     "deterministic-clip-5": {"method.name": "deterministic", "trainer.clip": 5.0},
     "deterministic-warmup-5": {"method.name": "deterministic", "stages.optimiser.warmup": 5},
@@ -85,7 +88,8 @@ def _camvid() -> dict[str, Settings]:
     for odd in ("car", "pedestrian"):
         left_out = {"data.options.exclude_classes": odd}
         runs[f"ours-without-{odd}"] = left_out
-        runs[f"ours-context-1-without-{odd}"] = {**CONTEXT_1, **left_out}
+        for name in ("ours-context-1", "ours-unlabelled-30", "ours-unlabelled-100"):
+            runs[f"{name}-without-{odd}"] = {**ABLATIONS[name], **left_out}
         runs[f"deterministic-without-{odd}"] = {"method.name": "deterministic", **left_out}
         runs[f"dropout-without-{odd}"] = {**DROPOUT, **left_out}
     for images, epochs in ((25, 168), (100, 42)):

@@ -1,6 +1,6 @@
-"""The pictures of docs/results.md from the committed result files.
+"""The tables and the picture of docs/results.md from the committed result files.
 
-python benchmarks/plot_results.py
+python benchmarks/show_results.py
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 from torch import Tensor
-from torch.distributions import MultivariateNormal
+from torch.distributions import MultivariateNormal, Normal
+from torch.distributions import kl_divergence as torch_kl
 
 from onesigma.covariance import BlockCovariance
 from onesigma.divergence import kl_divergence
@@ -16,6 +17,7 @@ from onesigma.objective import (
     data_weight,
     functional_elbo,
     training_divergence,
+    unlabelled_divergence,
 )
 
 
@@ -189,3 +191,14 @@ def test_variance_falls_with_the_data_only_at_weight_b_over_n() -> None:
         # weight B/N with B = 1: the exact posterior of a constant, s² = (1/k + N/σ²)⁻¹
         exact = 1 / (1 / prior + images / sigma**2)
         assert abs(minibatch_variance(images, data_weight(1, images)) - exact) < 1e-6
+
+
+def test_pixels_without_a_target_pay_their_own_divergence() -> None:
+    q, p = fields(3, 4, 5)
+    valid = torch.rand(3, 4, 5, generator=torch.Generator().manual_seed(0)) > 0.4
+    own = torch_kl(Normal(q.mean, q.variance.sqrt()), Normal(p.mean, p.variance.sqrt()))
+    wanted = torch.stack([sum(own[i] * ~valid[i] for i in range(3))])[0]
+    assert (~valid).sum() > 5
+    torch.testing.assert_close(unlabelled_divergence(q, p, valid), wanted, rtol=1e-12, atol=1e-12)
+    assert bool((unlabelled_divergence(q, p, torch.ones_like(valid)) == 0).all())
+    assert bool((unlabelled_divergence(p, p, valid).abs() < 1e-12).all())

@@ -70,6 +70,7 @@ NAMES = [
     "report",
     "training",
     "training_divergence",
+    "unlabelled_divergence",
     "wrap",
 ]
 

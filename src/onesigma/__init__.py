@@ -37,6 +37,7 @@ from onesigma.objective import (
     data_weight,
     functional_elbo,
     training_divergence,
+    unlabelled_divergence,
 )
 from onesigma.posterior import HeadOptions, VariationalGP
 from onesigma.prediction import (
@@ -106,6 +107,7 @@ __all__ = [
     "report",
     "training",
     "training_divergence",
+    "unlabelled_divergence",
     "wrap",
 ]
 

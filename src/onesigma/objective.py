@@ -103,6 +103,26 @@ def training_divergence(
     return context_weight * kl + (1 - context_weight) * alone
 
 
+def unlabelled_divergence(
+    q: GaussianField, p: GaussianField, valid: Bool[Tensor, "n h w"]
+) -> Float[Tensor, "c h w"]:
+    """Σ_i KL(q(f_i) ‖ p(f_i)) over the images in which a pixel has no target, each by itself.
+
+    Where nothing is observed the posterior is the prior. The bound says so too, but at weight B/N
+    so softly that a network hardly hears it; adding this term some times over moves no optimum of
+    a flexible posterior, it only asks louder.
+
+    Args:
+        q: posterior at the labelled images.
+        p: prior at the same.
+        valid: pixels that have a target.
+    """
+    prior, ratio = p.variance, q.variance / p.variance
+    # ½ [v/K − 1 − log v/K + (m − μ)²/K]
+    kl = 0.5 * (ratio - 1 - ratio.log() + (q.mean - p.mean).square() / prior)
+    return (kl * ~valid[:, None]).sum(0)
+
+
 def data_weight(
     batch_images: int, training_images: int, correlated_pixels: int | float = 1
 ) -> float:

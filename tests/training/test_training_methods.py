@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 from tiny import tiny_recipe
+from torch import Tensor
 
 import onesigma
 from onesigma.field import GaussianField
@@ -20,7 +21,7 @@ from onesigma.training.assemble import build_method
 from onesigma.training.components import build_dataset
 from onesigma.training.config import OptimiserConfig
 from onesigma.training.loading import epoch_batches
-from onesigma.training.method import FunctionalVI, Viewed
+from onesigma.training.method import Batch, FunctionalVI, Viewed
 from onesigma.training.resolve import resolve
 from onesigma.training.schedule import learning_rate
 from onesigma.training.views import resized, whole
@@ -61,6 +62,33 @@ def test_every_method_trains_and_its_run_predicts(
         assert torch.equal(one.probs, two.probs)
         assert one.probs.shape == (1, 11, 24, 40)
         assert torch.allclose(one.probs.sum(1), torch.ones(1, 24, 40), atol=1e-5)
+
+
+def test_pixels_without_a_label_count_more_if_asked() -> None:
+    def loss(weight: float, valid: Tensor) -> float:
+        method = build_method(resolve(tiny_recipe(method__unlabelled_weight=weight)))
+        method.prepare(32, 32)
+        torch.manual_seed(0)  # of dropout
+        batch = Batch(images, torch.where(valid, 1, -1), valid)
+        terms = method.loss(batch, 0.1, torch.Generator().manual_seed(0))
+        return float(terms.loss.detach())
+
+    images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    full = torch.ones(2, 32, 32, dtype=torch.bool)
+    half = full.clone()
+    half[:, :, 16:] = False
+    assert loss(5.0, full) == loss(0.0, full)
+    once, twice = (loss(weight, half) - loss(0.0, half) for weight in (5.0, 10.0))
+    assert once > 1e-3
+    assert twice == pytest.approx(2 * once, rel=1e-3)
+
+
+@pytest.mark.parametrize("setting", ["context_weight", "unlabelled_weight", "kl_stride"])
+def test_weights_out_of_range_leave_no_folder(setting: str, tmp_path: Path) -> None:
+    recipe = tiny_recipe(**{f"method__{setting}": -1})
+    with pytest.raises(ValueError, match=f"{setting} -1"):
+        train(recipe, tmp_path / "run")
+    assert not (tmp_path / "run" / "config.yaml").exists()
 
 
 def test_depth_is_in_metres(depth_run: Run) -> None:

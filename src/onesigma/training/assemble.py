@@ -62,7 +62,14 @@ def _functional_vi(recipe: Recipe, backbone: nn.Module) -> FunctionalVI:
     )  # fmt: skip
     method = recipe.method
     return FunctionalVI(
-        q, likelihood, prior, context, method.normalisation, method.kl_stride, method.context_weight
+        q,
+        likelihood,
+        prior,
+        context,
+        method.normalisation,
+        method.kl_stride,
+        method.context_weight,
+        method.unlabelled_weight,
     )
 
 

@@ -102,6 +102,8 @@ class MethodConfig:
             step: an unbiased estimate for a fraction of the time.
         context_weight: what context images add to the KL counts so many times; more makes odd
             inputs more uncertain and fits a little less.
+        unlabelled_weight: the KL of pixels without a target is added so many times, so that
+            things nobody labelled are reported as not known.
     """
 
     name: MethodName = "functional_vi"
@@ -112,6 +114,7 @@ class MethodConfig:
     normalisation: Literal["labelled", "valid"] = "labelled"
     kl_stride: int = 1
     context_weight: float = 1.0
+    unlabelled_weight: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,12 @@ from onesigma.context import Context
 from onesigma.covariance import LowRankCovariance
 from onesigma.field import GaussianField
 from onesigma.likelihoods.base import Likelihood
-from onesigma.objective import Normalisation, functional_elbo, training_divergence
+from onesigma.objective import (
+    Normalisation,
+    functional_elbo,
+    training_divergence,
+    unlabelled_divergence,
+)
 from onesigma.posterior import FunctionalPosterior
 from onesigma.priors import Prior
 from onesigma.training.baseline_views import predict_baseline
@@ -119,6 +124,8 @@ class FunctionalVI(Method):
         kl_stride: measure the divergence at every so-many-th row and column from a random offset:
             an unbiased estimate for a fraction of the time.
         context_weight: what context images add to the divergence counts so many times.
+        unlabelled_weight: the divergence of pixels without a target, each by itself, is added so
+            many times, so that things nobody labelled are reported as not known.
     """
 
     def __init__(
@@ -130,11 +137,18 @@ class FunctionalVI(Method):
         normalisation: Normalisation = "labelled",
         kl_stride: int = 1,
         context_weight: float = 1.0,
+        unlabelled_weight: float = 0.0,
     ) -> None:
         super().__init__()
+        if kl_stride < 1 or min(context_weight, unlabelled_weight) < 0:
+            raise ValueError(
+                f"method got kl_stride {kl_stride}, context_weight {context_weight} and "
+                f"unlabelled_weight {unlabelled_weight}; it wants a stride of at least 1 and "
+                "weights of at least 0."
+            )
         self.posterior, self.likelihood, self.prior = posterior, likelihood, prior
         self.context, self.normalisation, self.kl_stride = context, normalisation, kl_stride
-        self.context_weight = context_weight
+        self.context_weight, self.unlabelled_weight = context_weight, unlabelled_weight
 
     def loss(self, batch: Batch, kl_weight: float, generator: torch.Generator) -> Terms:
         """The negative functional ELBO."""
@@ -145,6 +159,9 @@ class FunctionalVI(Method):
             p = self.prior.at(*batch.images.shape[2:])(torch.cat([batch.images, extra]))
             fit = self.likelihood.expected_log_prob(batch.target, q[:n], log_scale[:n], batch.valid)
             kl = training_divergence(q, p, n, self.context_weight, self.kl_stride, generator)
+            if self.unlabelled_weight:
+                own = unlabelled_divergence(q[:n], p[:n], batch.valid)
+                kl = kl + self.unlabelled_weight * own
             elbo = functional_elbo(fit, kl, batch.valid, kl_weight, self.normalisation)
         return Terms(-elbo.value, elbo.fit, elbo.kl, {"fit": fit, "kl": kl})
 
