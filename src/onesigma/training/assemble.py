@@ -17,7 +17,14 @@ from onesigma.training.components import (
 )
 from onesigma.training.config import Recipe
 from onesigma.training.errors import RecipeError
-from onesigma.training.method import FunctionalVI, Method, SideBySide, SizedPrior, Supervised
+from onesigma.training.method import (
+    DivergenceOptions,
+    FunctionalVI,
+    Method,
+    SideBySide,
+    SizedPrior,
+    Supervised,
+)
 from onesigma.training.seeding import derive_seed
 
 
@@ -61,16 +68,10 @@ def _functional_vi(recipe: Recipe, backbone: nn.Module) -> FunctionalVI:
         posterior.context_statistics,
     )  # fmt: skip
     method = recipe.method
-    return FunctionalVI(
-        q,
-        likelihood,
-        prior,
-        context,
-        method.normalisation,
-        method.kl_stride,
-        method.context_weight,
-        method.unlabelled_weight,
+    divergence = DivergenceOptions(
+        method.normalisation, method.kl_stride, method.context_weight, method.unlabelled_weight
     )
+    return FunctionalVI(q, likelihood, prior, context, divergence)
 
 
 def _scale_of(likelihood: Likelihood) -> Scale:

@@ -112,6 +112,33 @@ class SizedPrior(nn.Module):
         return self.prior
 
 
+@dataclass(frozen=True)
+class DivergenceOptions:
+    """How the divergence is measured.
+
+    Attributes:
+        normalisation: see `functional_elbo`.
+        stride: measure it at every so-many-th row and column from a random offset: an unbiased
+            estimate for a fraction of the time.
+        context_weight: what context images add counts so many times.
+        unlabelled_weight: that of pixels without a target, each by itself, is added so many times,
+            so that things nobody labelled are reported as not known.
+    """
+
+    normalisation: Normalisation = "labelled"
+    stride: int = 1
+    context_weight: float = 1.0
+    unlabelled_weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.stride < 1 or min(self.context_weight, self.unlabelled_weight) < 0:
+            raise ValueError(
+                f"method got kl_stride {self.stride}, context_weight {self.context_weight} and "
+                f"unlabelled_weight {self.unlabelled_weight}; it wants a stride of at least 1 and "
+                "weights of at least 0."
+            )
+
+
 class FunctionalVI(Method):
     """Functional variational inference: L = E_q log p(y | f) - kl_weight · KL(q ‖ p).
 
@@ -120,12 +147,7 @@ class FunctionalVI(Method):
         likelihood: p(y | f).
         prior: p(f).
         context: makes the images at which only the divergence is measured.
-        normalisation: of the divergence.
-        kl_stride: measure the divergence at every so-many-th row and column from a random offset:
-            an unbiased estimate for a fraction of the time.
-        context_weight: what context images add to the divergence counts so many times.
-        unlabelled_weight: the divergence of pixels without a target, each by itself, is added so
-            many times, so that things nobody labelled are reported as not known.
+        divergence: how it is measured.
     """
 
     def __init__(
@@ -134,21 +156,11 @@ class FunctionalVI(Method):
         likelihood: Likelihood,
         prior: SizedPrior,
         context: Context,
-        normalisation: Normalisation = "labelled",
-        kl_stride: int = 1,
-        context_weight: float = 1.0,
-        unlabelled_weight: float = 0.0,
+        divergence: DivergenceOptions,
     ) -> None:
         super().__init__()
-        if kl_stride < 1 or min(context_weight, unlabelled_weight) < 0:
-            raise ValueError(
-                f"method got kl_stride {kl_stride}, context_weight {context_weight} and "
-                f"unlabelled_weight {unlabelled_weight}; it wants a stride of at least 1 and "
-                "weights of at least 0."
-            )
         self.posterior, self.likelihood, self.prior = posterior, likelihood, prior
-        self.context, self.normalisation, self.kl_stride = context, normalisation, kl_stride
-        self.context_weight, self.unlabelled_weight = context_weight, unlabelled_weight
+        self.context, self.divergence = context, divergence
 
     def loss(self, batch: Batch, kl_weight: float, generator: torch.Generator) -> Terms:
         """The negative functional ELBO."""
@@ -158,12 +170,19 @@ class FunctionalVI(Method):
             q, log_scale = _single(q), log_scale.float()
             p = self.prior.at(*batch.images.shape[2:])(torch.cat([batch.images, extra]))
             fit = self.likelihood.expected_log_prob(batch.target, q[:n], log_scale[:n], batch.valid)
-            kl = training_divergence(q, p, n, self.context_weight, self.kl_stride, generator)
-            if self.unlabelled_weight:
-                own = unlabelled_divergence(q[:n], p[:n], batch.valid)
-                kl = kl + self.unlabelled_weight * own
-            elbo = functional_elbo(fit, kl, batch.valid, kl_weight, self.normalisation)
+            kl = self._divergence(q, p, batch.valid, generator)
+            normalisation = self.divergence.normalisation
+            elbo = functional_elbo(fit, kl, batch.valid, kl_weight, normalisation)
         return Terms(-elbo.value, elbo.fit, elbo.kl, {"fit": fit, "kl": kl})
+
+    def _divergence(
+        self, q: GaussianField, p: GaussianField, valid: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        n, how = len(valid), self.divergence
+        kl = training_divergence(q, p, n, how.context_weight, how.stride, generator)
+        if how.unlabelled_weight:
+            kl = kl + how.unlabelled_weight * unlabelled_divergence(q[:n], p[:n], valid)
+        return kl
 
     def predict(self, images: Float[Tensor, "n 3 h w"], view: View = whole) -> Prediction:
         """The likelihood's law under the marginals of q: one pass."""
