@@ -230,7 +230,7 @@ def table(task: str, runs: Path) -> dict[str, Any]:
         },
         "ours against": {
             split: {
-                method: wins(
+                method: against(
                     [found[n][split] for n in ours], [found[n][split] for n in names], task
                 )
                 for method, names in seeds.items()
@@ -247,9 +247,13 @@ def family(name: str) -> str:
     return stem if seed.isdigit() else name
 
 
-def wins(ours: list[Any], others: list[Any], task: str) -> dict[str, dict[str, int]]:
-    """In how many pairs of seeds ours is better, or worse, with an interval that excludes 0."""
-    counts = {name: {"better": 0, "worse": 0, "pairs": 0} for name in SHOWN[task]}
+def against(ours: list[Any], others: list[Any], task: str) -> dict[str, dict[str, Any]]:
+    """Ours minus the other by the means of seeds, and how many pairs of seeds are decided."""
+    counts: dict[str, dict[str, Any]] = {
+        name: {**found, "better": 0, "worse": 0, "pairs": 0}
+        for name, found in paired_bootstrap(others, ours).items()
+        if name in SHOWN[task]
+    }
     for one, other in product(ours, others):
         for name, found in paired_bootstrap(other, one).items():
             if name in counts:

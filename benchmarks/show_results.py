@@ -136,11 +136,15 @@ def spread(values: Sequence[float]) -> str:
     return mean if len(values) == 1 else f"{mean}<br>{digits(min(values))}–{digits(max(values))}"
 
 
-def against(counts: Mapping[str, int] | None) -> str:
-    """Pairs of seeds in which ours is better, and worse, beyond doubt."""
-    if counts is None or not counts["better"] + counts["worse"]:
+def against(counts: Mapping[str, Any] | None, metric: str) -> str:
+    """▾ ours is better, ▴ worse: by the mean of seeds, and in how many pairs of seeds."""
+    if not counts:
         return ""
-    return f"<br>{counts['better']}▾ {counts['worse']}▴ / {counts['pairs']}"
+    good = (counts["difference"] > 0) == (metric == "miou")
+    mark = (" ▾" if good else " ▴") if counts["excludes_zero"] else ""
+    if not counts["better"] + counts["worse"] or counts["pairs"] == 1:
+        return mark
+    return f"{mark}<br>{counts['better']}▾ {counts['worse']}▴ / {counts['pairs']}"
 
 
 def comparison(
@@ -152,10 +156,11 @@ def comparison(
         if not runs:
             continue
         counts = results["ours against"][split].get(name, {})
-        cells = [
-            spread([run[split]["set"][metric] for run in runs]) + against(counts.get(metric))
-            for metric in metrics
-        ]
+        cells = []
+        for metric in metrics:
+            mean, _, rest = spread([run[split]["set"][metric] for run in runs]).partition("<br>")
+            mark, _, pairs = against(counts.get(metric), metric).partition("<br>")
+            cells.append("<br>".join(part for part in (mean + mark, rest, pairs) if part))
         print(f"| {title} ({len(runs)}) | " + " | ".join(cells) + " |")
 
 

@@ -143,6 +143,18 @@ def test_differences_exclude_zero_as_rarely_as_they_should(rng):
     assert 0.0 < marked / 150 < 0.12
 
 
+def test_seeds_count_by_their_mean(rng):
+    seeds = [rng.normal(size=30) for _ in range(3)]
+    other = rng.normal(size=30)
+    found = paired_bootstrap(run(other), [run(x) for x in seeds])["x"]
+    once = paired_bootstrap(run(other), run(np.mean(seeds, axis=0)))["x"]
+    assert found == pytest.approx(once)
+    both = paired_bootstrap([run(other), run(seeds[0])], [run(x) for x in seeds])["x"]
+    assert both["first"] == pytest.approx((other.mean() + seeds[0].mean()) / 2)
+    with pytest.raises(ValueError, match="same images"):
+        paired_bootstrap(run([1, 2]), [run([1, 2]), run([1, 2, 3])])
+
+
 def test_unpaired_images_are_an_error():
     with pytest.raises(ValueError, match="same images"):
         paired_bootstrap(run([1, 2]), run([1, 2], names=["0", "5"]))

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 Record = Mapping[str, Any]
+Metrics = Mapping[str, Any]  # of a run
 Rule = Literal["images", "pixels", "squares", "classes"]
 """How a value of the set follows from its images: their mean, the mean weighted by valid pixels,
 the root of that mean of squares, or the mean over classes of summed intersection over union."""
@@ -44,8 +45,8 @@ def bootstrap_intervals(
 
 
 def paired_bootstrap(
-    first: Mapping[str, Any],
-    second: Mapping[str, Any],
+    first: Metrics | Sequence[Metrics],
+    second: Metrics | Sequence[Metrics],
     resamples: int = 1000,
     level: float = 0.95,
     generator: torch.Generator | None = None,
@@ -56,36 +57,48 @@ def paired_bootstrap(
     images and the seed alone; they are left out if a run has none or made them otherwise.
 
     Args:
-        first: metrics of a run, as a suite computes them.
-        second: metrics of another run on the same images.
+        first: metrics of a run, as a suite computes them; of several seeds, their mean counts.
+        second: metrics of another run on the same images, or of several seeds.
         resamples: number of bootstrap sets, but for the values that come with draws.
         level: probability of the interval.
         generator: source of randomness, default one seeded with 0.
     """
-    one, two = _align(first["per_image"], second["per_image"])
-    weights = resample_weights(len(one), resamples, generator)
+    sides = [[run] if isinstance(run, Mapping) else list(run) for run in (first, second)]
+    runs = [run for side in sides for run in side]
+    records = _align([run["per_image"] for run in runs])
+    images = len(records[0])
+    weights = resample_weights(images, resamples, generator)
     found = {}
-    for name in comparable_values(first, second):
-        rule = first["intervals"][name]["over"]
-        if rule == POOLED:
-            (a, a_draws), (b, b_draws) = (_stored_draws(run, name) for run in (first, second))
-        else:
-            a, a_draws = _value_and_draws(one, name, rule, weights)
-            b, b_draws = _value_and_draws(two, name, rule, weights)
-        low, high = percentiles(b_draws - a_draws, level, len(one))
+    for name in comparable_values(*runs):
+        rule = runs[0]["intervals"][name]["over"]
+        each = [
+            _stored_draws(run, name)
+            if rule == POOLED
+            else _value_and_draws(records[i], name, rule, weights)
+            for i, run in enumerate(runs)
+        ]
+        parts = each[: len(sides[0])], each[len(sides[0]) :]
+        (a, a_draws), (b, b_draws) = (_mean_of_seeds(part) for part in parts)
+        low, high = percentiles(b_draws - a_draws, level, images)
         found[name] = {"first": a, "second": b, "difference": b - a, "low": low, "high": high}
         found[name]["excludes_zero"] = low > 0 or high < 0
     return found
 
 
-def comparable_values(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
-    """Values both runs pool over images in the same way, on the same sets where it matters."""
-    one, two = first.get("draws", {}), second.get("draws", {})
-    same_sets = all(one.get(key) == two.get(key) for key in ("seed", "resamples"))
-    stored = {*one.get("values", ())} & {*two.get("values", ())} if same_sets else set()
-    rules = [{name: x["over"] for name, x in run["intervals"].items()} for run in (first, second)]
-    shared = [name for name, rule in rules[0].items() if rules[1].get(name) == rule]
+def comparable_values(*runs: Metrics) -> list[str]:
+    """Values all runs pool over images in the same way, on the same sets where it matters."""
+    draws = [run.get("draws", {}) for run in runs]
+    sets = [tuple(one.get(key) for key in ("seed", "resamples")) for one in draws]
+    same_sets = all(one == sets[0] for one in sets)
+    stored = set.intersection(*({*one.get("values", ())} for one in draws)) if same_sets else set()
+    rules = [{name: x["over"] for name, x in run["intervals"].items()} for run in runs]
+    shared = [name for name, rule in rules[0].items() if all(r.get(name) == rule for r in rules)]
     return [name for name in shared if rules[0][name] != POOLED or name in stored]
+
+
+def _mean_of_seeds(runs: Sequence[tuple[float, Tensor]]) -> tuple[float, Tensor]:
+    values, draws = zip(*runs, strict=True)
+    return sum(values) / len(values), torch.stack(draws).mean(0)
 
 
 def _stored_draws(run: Mapping[str, Any], name: str) -> tuple[float, Tensor]:
@@ -162,17 +175,18 @@ def percentiles(draws: Float[Tensor, "b"], level: float, images: int) -> tuple[f
     return low, high
 
 
-def _align(
-    first: Sequence[Record], second: Sequence[Record]
-) -> tuple[Sequence[Record], Sequence[Record]]:
-    """The records of both runs in the same order of images."""
-    by_name = {record["name"]: record for record in second}
-    names = [record["name"] for record in first]
-    unpaired = sorted({*names} ^ {*by_name})
-    if unpaired or len({*names}) != len(names) or len(by_name) != len(second):
-        raise ValueError(
-            f"paired_bootstrap got runs over {len(first)} and {len(second)} images that do not "
-            f"pair by name (for instance {unpaired[:3]}); evaluate both runs on the same images, "
-            "each with its own name."
-        )
-    return first, [by_name[name] for name in names]
+def _align(runs: Sequence[Sequence[Record]]) -> list[Sequence[Record]]:
+    """The records of all runs in the same order of images."""
+    names = [record["name"] for record in runs[0]]
+    aligned: list[Sequence[Record]] = []
+    for run in runs:
+        by_name = {record["name"]: record for record in run}
+        unpaired = sorted({*names} ^ {*by_name})
+        if unpaired or len({*names}) != len(names) or len(by_name) != len(run):
+            raise ValueError(
+                f"paired_bootstrap got runs over {len(names)} and {len(run)} images that do not "
+                f"pair by name (for instance {unpaired[:3]}); evaluate both runs on the same "
+                "images, each with its own name."
+            )
+        aligned.append([by_name[name] for name in names])
+    return aligned
