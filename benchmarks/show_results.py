@@ -117,7 +117,8 @@ ROWS = {
     "ensemble": "ensemble of the five",
     "paper": "functional VI as in the paper",
     "ours": "**onesigma, one pass**",
-    "ours-context-1": "the same, context weight 1",
+    "ours-unlabelled-100": "the same, unlabelled weight 100",
+    "ours-context-1": "context weight 1",
     "ours-context-1-dropout": "and trained with dropout",
 }
 CAMVID = ("miou", "nll", "ece", "image_calibration", "aurc")
