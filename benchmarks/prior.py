@@ -80,7 +80,7 @@ def methods(x: Tensor, mode: str) -> dict[str, Callable[[], Any]]:
 
 
 def times(x: Tensor, mode: str) -> dict[str, Any]:
-    medians = seconds(methods(x, mode), repeats=15)
+    medians = seconds(methods(x, mode), repeats=31)
     return {"seconds": medians, "times faster": medians["all pairs"] / medians["packed"]}
 
 

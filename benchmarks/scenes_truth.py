@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,9 +120,9 @@ def labels(run: Run) -> dict[str, Any]:
     values = suite.compute(resamples=2)["set"]
     found = {name: values[name] for name in ("miou", "accuracy", "nll", "ece", "image_calibration")}
     if shares:
-        found["accuracy of"] = {
-            who: float(torch.stack([s[who] for s in shares]).mean()) for who in shares[0]
-        }
+        means = {who: float(torch.stack([s[who] for s in shares]).mean()) for who in shares[0]}
+        # a scale that all classes share decides nothing
+        found["accuracy of"] = {who: mean for who, mean in means.items() if not math.isnan(mean)}
     return found
 
 

@@ -117,7 +117,8 @@ ROWS = {
     "ensemble": "ensemble of the five",
     "paper": "functional VI as in the paper",
     "ours": "**onesigma, one pass**",
-    "ours-unlabelled-100": "the same, unlabelled weight 100",
+    "ours-unlabelled-30": "the same, unlabelled weight 30",
+    "ours-unlabelled-100": "unlabelled weight 100",
     "ours-context-1": "context weight 1",
     "ours-context-1-dropout": "and trained with dropout",
 }
