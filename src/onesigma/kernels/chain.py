@@ -24,7 +24,7 @@ def leading_chain(layers: Iterable[Layer], state: KernelState) -> list[Conv]:
         return []
     found, ahead = [], iter(layers)
     for layer, following in zip(ahead, ahead, strict=False):
-        if not (isinstance(layer, Conv) and isinstance(following, ReLU) and _is_plain(layer)):
+        if not (type(layer) is Conv and type(following) is ReLU and _is_plain(layer)):
             break
         found.append(layer)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
@@ -44,8 +44,8 @@ class RegressionMixture(RegressionPrediction):
     def _shares(self) -> Sequence[float]:
         return self.weights or [1 / len(self.members)] * len(self.members)
 
-    def _average(self, values: Sequence[Tensor]) -> Tensor:
-        return sum((w * v for w, v in zip(self._shares, values, strict=True)), torch.zeros(()))
+    def _average(self, values: Iterable[Tensor]) -> Tensor:
+        return self._total(value[None] for value in values)
 
     @cached_property
     def _stacks(self) -> list[Stack | Single]:
@@ -53,11 +53,9 @@ class RegressionMixture(RegressionPrediction):
 
     def _log_average(self, parts: Iterable[Tensor]) -> Tensor:
         # log Σ wᵢ exp(vᵢ), part by part to keep memory small
-        total, done = torch.tensor(-torch.inf), 0
-        for values in parts:
-            shares = values.new_tensor(self._shares[done : done + len(values)]).log()
-            done += len(values)
-            part = (values + shares.view(-1, *[1] * (values.ndim - 1))).logsumexp(0)
+        total = torch.tensor(-torch.inf)
+        for shares, values in self._weighted(parts):
+            part = (values + shares.log().view(-1, *[1] * (values.ndim - 1))).logsumexp(0)
             total = torch.logaddexp(total.to(part), part)
         return total
 
@@ -135,9 +133,12 @@ class RegressionMixture(RegressionPrediction):
 
     def _total(self, parts: Iterable[Tensor]) -> Tensor:
         # Σ wᵢ vᵢ
-        total, done = torch.zeros(()), 0
+        sums = (torch.tensordot(shares, values, 1) for shares, values in self._weighted(parts))
+        return reduce(torch.add, sums)
+
+    def _weighted(self, parts: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Parts of the members, in their order, each with its weights."""
+        done = 0
         for values in parts:
-            shares = values.new_tensor(self._shares[done : done + len(values)])
+            yield values.new_tensor(self._shares[done : done + len(values)]), values
             done += len(values)
-            total = total + torch.tensordot(shares, values, 1)
-        return total

@@ -39,9 +39,7 @@ def solve_quantile(
     """
     low = level < 0.5
     goal = torch.where(low, level, 1 - level).log()
-    x = torch.minimum(torch.maximum(start, lower), upper)
-    # after such a step the next one would be of the order of its square
-    still = 1e-4 * (upper - lower) + 8 * torch.finfo(x.dtype).eps * x.abs()
+    x, width = torch.minimum(torch.maximum(start, lower), upper), upper - lower
     for _ in range(steps):
         log_cdf, log_survival, log_pdf = evaluate(x)
         tail = torch.where(low, log_cdf, log_survival)
@@ -51,9 +49,14 @@ def solve_quantile(
         newton = x - gap * (tail - log_pdf).exp()
         inside = (newton >= lower) & (newton <= upper)
         before, x = x, torch.where(inside, newton, 0.5 * (lower + upper))
-        if stop and bool(((x - before).abs() <= still).all()):
+        if stop and bool(((x - before).abs() <= _still(x, width)).all()):
             break
     return x
+
+
+def _still(x: Tensor, width: Tensor) -> Tensor:
+    """A step so small that the next one, of the order of its square, is not worth taking."""
+    return 1e-4 * width + 8 * torch.finfo(x.dtype).eps * x.abs()
 
 
 def crps_by_quadrature(
