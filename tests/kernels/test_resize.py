@@ -49,12 +49,40 @@ def test_a_pointwise_layer_before_a_reduction_is_computed_where_it_is_read(
     assert pixels == [6 * 5 * kind.reads**2]
 
 
-def test_a_layer_that_mixes_pixels_is_not_thinned() -> None:
-    state, conv = state_after_a_convolution(12, 12), kernels.Conv(3, 0.2, 0.1)
-    relu, resize = kernels.ReLU(), kernels.NearestUpsample(3, 3)
-    wanted = resize.propagate(conv.propagate(relu.propagate(state)))
-    found = kernels.Sequential(relu, conv, resize).propagate(state)
-    torch.testing.assert_close(found.maps, wanted.maps)
+CONVOLUTIONS = {
+    "valid": {},
+    "strided": {"stride": 2},
+    "padded": {"padding": 1},
+    "dilated": {"dilation": 3, "padding": 2},
+}
+
+
+@pytest.mark.parametrize("options", CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())
+@pytest.mark.parametrize("kind", [kernels.NearestUpsample, kernels.BilinearUpsampleApproximation])
+@pytest.mark.parametrize("size", [(2, 3), (9, 8), (40, 50)])
+def test_a_convolution_before_a_reduction_too(
+    kind: type[Resize], options: dict[str, int], size: tuple[int, int]
+) -> None:
+    state, conv = state_after_a_convolution(40, 30), kernels.Conv((3, 2), 0.2, 0.1, **options)
+    relu, resize = kernels.ReLU(), kind(*size)
+    for layers in ([conv, relu], [relu, conv]):
+        wanted = state
+        for layer in (*layers, resize):
+            wanted = layer.propagate(wanted)
+        found = kernels.Sequential(*layers, resize).propagate(state)
+        torch.testing.assert_close(found.maps, wanted.maps)
+        assert (found.gaussian, found.fresh) == (wanted.gaussian, wanted.fresh)
+
+
+def test_a_convolution_is_computed_where_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole: list[tuple[int, int]] = []
+    monkeypatch.setattr(kernels.Conv, "propagate", lambda _, seen: whole.append(seen.size))
+    layers = kernels.Conv(3, 0.2, 0.1), kernels.ReLU(), kernels.NearestUpsample(6, 5)
+    found = kernels.Sequential(*layers).propagate(
+        kernels.KernelState.of_images(torch.rand(3, 3, 40, 30))
+    )
+    assert found.size == (6, 5)
+    assert not whole
 
 
 def test_gradients_pass_a_reduction() -> None:

@@ -32,18 +32,24 @@ def leading_chain(layers: Iterable[Layer], state: KernelState) -> list[Conv]:
 
 def propagate_chain(chain: list[Conv], state: KernelState) -> KernelState:
     """Through all of these convolutions, with a ReLU after each."""
-    # K' = Σ_t (σ_w² K + σ_b² / |t|): the bracket is folded into the layer before
-    brackets = [
-        (float(conv.weight_variance()), float(conv.bias_variance()) / math.prod(conv.size))
-        for conv in chain
-    ]
-    scale, shift = brackets[0]
-    maps = torch.add(state.maps.new_tensor(shift), state.maps, alpha=scale)
-    for conv, (scale, shift) in zip(chain, [*brackets[1:], (1.0, 0.0)], strict=True):
+    first, *others = chain
+    first.check(state.size)
+    # K' = σ_b² + σ_w² Σ_t K
+    boxes = BoxSums(state.maps, state.images, first.size, first.dilation, _variances(first))
+    out = None  # new memory
+    for conv in others:
+        # K' = Σ_t (σ_b² / |t| + σ_w² K), and the bracket is folded into the layer before
+        scale, shift = _variances(conv)
+        maps = relu_expectation(boxes, out, scale, shift / math.prod(conv.size))
         conv.check(maps.shape[1:])
-        boxes = BoxSums(maps, conv.size, conv.dilation)
-        maps = relu_expectation(boxes, state.images, boxes.place, scale, shift)
+        boxes = BoxSums(maps, state.images, conv.size, conv.dilation, desk=boxes.desk)
+        out = boxes.memory
+    maps = relu_expectation(boxes, out)
     return state.move(maps, gaussian=False, fresh=False)
+
+
+def _variances(conv: Conv) -> tuple[float, float]:
+    return float(conv.weight_variance()), float(conv.bias_variance())
 
 
 def _is_plain(conv: Conv) -> bool:

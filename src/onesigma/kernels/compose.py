@@ -10,7 +10,7 @@ from torch import nn
 
 from onesigma.kernels.chain import leading_chain, propagate_chain
 from onesigma.kernels.finite import Concat, Sum, centre_crop
-from onesigma.kernels.layers import Layer
+from onesigma.kernels.layers import Conv, Layer
 from onesigma.kernels.resize import Resize
 from onesigma.kernels.state import KernelState
 
@@ -58,19 +58,26 @@ class Sequential(Layer):
 
 def _next(layers: list[Layer], state: KernelState) -> tuple[int, KernelState]:
     """How many of the first layers are taken at once, and what comes out of them."""
-    first, following = layers[0], layers[1] if len(layers) > 1 else None
-    if first.pointwise and isinstance(following, Resize):
-        return 2, following.after(first.propagate, state)
+    thinned = _thinned(layers, state)
+    if thinned is not None:
+        before, resize = thinned
+        return len(before) + 1, resize.after(before, state)
     chain = leading_chain(layers, state)
-    if chain and _shrinks(layers[2 * len(chain) :], state):
-        chain.pop()  # its ReLU had better ask the resize which pixels it reads
+    if chain and _thinned(layers[2 * len(chain) - 2 :], state):
+        chain.pop()  # it had better ask the resize which pixels it reads
     if chain:
         return 2 * len(chain), propagate_chain(chain, state)
-    return 1, first.propagate(state)
+    return 1, layers[0].propagate(state)
 
 
-def _shrinks(layers: list[Layer], state: KernelState) -> bool:
-    return bool(layers) and isinstance(layers[0], Resize) and min(layers[0].size) < min(state.size)
+def _thinned(layers: list[Layer], state: KernelState) -> tuple[list[Layer], Resize] | None:
+    """A convolution and a pointwise layer, or one of them, before a resize that drops pixels."""
+    for count in (1, 2):
+        *before, last = layers[: count + 1]
+        if len(before) == count and isinstance(last, Resize) and min(last.size) < min(state.size):
+            known = (type(before[0]) is Conv) + before[-1].pointwise == count
+            return (before, last) if known else None
+    return None
 
 
 class Residual(Layer):

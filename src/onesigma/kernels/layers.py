@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 
 import torch
 from torch import Tensor, nn
@@ -85,11 +85,40 @@ class Conv(Layer):
 
     def propagate(self, state: KernelState) -> KernelState:
         """Box sums along one axis after the other; the result is Gaussian and fresh."""
+        total = _window_sum(self._padded(state), 1, self.size[0], self.stride, self.dilation)
+        total = _window_sum(total, 2, self.size[1], self.stride, self.dilation)
+        return self._weighted(state, total)
+
+    def at(self, state: KernelState, rows: Tensor, columns: Tensor) -> KernelState:
+        """The layer at some rows and columns of its output only.
+
+        Args:
+            state: before the layer.
+            rows: of the output.
+            columns: of the output.
+        """
+        down, along = (
+            [places * self.stride + t * self.dilation for t in range(taps)]
+            for places, taps in zip((rows, columns), self.size, strict=True)
+        )
+        maps = self._padded(state)
+        total = reduce(torch.add, (maps.index_select(1, places) for places in down))
+        total = reduce(torch.add, (total.index_select(2, places) for places in along))
+        return self._weighted(state, total)
+
+    def output_size(self, size: tuple[int, int]) -> tuple[int, int]:
+        """(h, w) after the layer."""
+        height, width = (
+            (length + 2 * self.padding - self.dilation * (taps - 1) - 1) // self.stride + 1
+            for length, taps in zip(size, self.size, strict=True)
+        )
+        return height, width
+
+    def _padded(self, state: KernelState) -> Tensor:
         self.check(state.size)
-        pad, step, spread = self.padding, self.stride, self.dilation
-        maps = zero_pad(state.maps, (pad, pad, pad, pad)) if pad else state.maps
-        total = _window_sum(maps, 1, self.size[0], step, spread)
-        total = _window_sum(total, 2, self.size[1], step, spread)
+        return zero_pad(state.maps, (self.padding,) * 4) if self.padding else state.maps
+
+    def _weighted(self, state: KernelState, total: Tensor) -> KernelState:
         # K'(q) = σ_b² + σ_w² Σ_t K(q + t)
         weight, bias = self.weight_variance(), self.bias_variance()
         if isinstance(weight, float) and isinstance(bias, float):

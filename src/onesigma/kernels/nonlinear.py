@@ -16,41 +16,39 @@ from onesigma.kernels.spans import Spans
 
 
 def relu_expectation(
-    covariances: Spans,
-    images: int,
-    out: Tensor | None = None,
-    scale: float = 1.0,
-    shift: float = 0.0,
+    covariances: Spans, out: Tensor | None = None, scale: float = 1.0, shift: float = 0.0
 ) -> Tensor:
     """E relu(z_i) relu(z_j), the arc-cosine kernel of degree one with its ½; scaled and shifted.
 
     Args:
         covariances: packed, of n (n + 1) / 2 pairs; no gradient passes.
-        images: n.
-        out: memory for the result, a span each; new if None.
+        out: memory for the result, spans as those of the covariances, or just theirs; new if None.
         scale: a factor, at no cost.
         shift: a term, at no cost.
     """
-    own, cross, sizes = _parts(images, covariances.together)
-    out = covariances.empty(images * (images + 1) // 2) if out is None else out
+    spans, desk = covariances, covariances.desk
+    out = spans.empty(spans.pairs) if out is None else out
     tiny = 1e-36
     zero, offset, least, rest = out.new_tensor([0.0, shift, tiny, shift - scale * tiny])
+    own, cross = _parts(spans.images, spans.together)
     # without the bookkeeping that operations in place have even where no gradient is kept
     with torch.inference_mode():
-        deviation = covariances.empty(images)
-        deviations = deviation.unbind()
-        parts = zip(covariances.readers(sizes), out.split_with_sizes(sizes), strict=True)
-        for chosen, (read, half) in zip(own, parts, strict=False):
+        for first, count in own:
             # E relu(z)² = K / 2
-            variance = read(half)
-            torch.sqrt(variance, out=deviation[chosen])
+            half = spans.run(out, first, count)
+            variance = spans.read(first, count, half)
+            torch.sqrt(variance, out=spans.run(desk.deviation, first, count))
             torch.add(offset, variance, alpha=0.5 * scale, out=half)
-        work = {count: _work(covariances, count) for count in set(sizes)}
-        for i, others, (read, sine) in zip(*cross, parts, strict=True):
-            rho, product, angle = work[others.stop - others.start]
-            covariance = read(rho)
+        deviations = spans.rows(desk.deviation, spans.images)
+        each = deviations.unbind()
+        work = {count: _work(spans, count) for count in {part[-1] for part in cross}}
+        for i, j, first, count in cross:
+            rho, angle, product, beside = work[count]
+            sine = spans.run(out, first, count)
+            covariance = spans.read(first, count, rho)
             # √(K_ii K_jj) / 2π, above 0 to divide by
-            torch.addcmul(least, deviations[i], deviation[others], value=0.5 / math.pi, out=product)
+            one, others = each[i], deviations[j : j + count]
+            torch.addcmul(least, one, others, value=0.5 / math.pi, out=beside)
             # −ρ = −K_ij / √(K_ii K_jj)
             torch.addcdiv(zero, covariance, product, value=-0.5 / math.pi, out=rho).clamp_(-1, 1)
             # E = √(K_ii K_jj) (sin θ + ρ θ) / 2π, θ = acos(−ρ); ∂E/∂θ = 0 forgives its rounding
@@ -62,21 +60,24 @@ def relu_expectation(
 
 
 @cache
-def _parts(images: int, most: int) -> tuple[list[slice], tuple[list[int], list[slice]], list[int]]:
-    """Variances in parts of at most so many, for every i parts of the j > i, sizes of all."""
-    own = _pieces(0, images, most)
-    rows = [(i, others) for i in range(images) for others in _pieces(i + 1, images, most)]
-    sizes = [part.stop - part.start for part in (*own, *(others for _, others in rows))]
-    return own, ([i for i, _ in rows], [others for _, others in rows]), sizes
+def _parts(images: int, most: int) -> tuple[list[tuple[int, int]], list[tuple[int, int, int, int]]]:
+    """At most so many maps at once: variances (i, count), then (i, j > i, place, count)."""
+    cross, place = [], images
+    for i in range(images):
+        for j, count in _pieces(i + 1, images, most):
+            cross.append((i, j, place, count))
+            place += count
+    return _pieces(0, images, most), cross
 
 
-def _pieces(start: int, stop: int, most: int) -> list[slice]:
-    return [slice(at, min(at + most, stop)) for at in range(start, stop, most)]
+def _pieces(start: int, stop: int, most: int) -> list[tuple[int, int]]:
+    return [(at, min(most, stop - at)) for at in range(start, stop, most)]
 
 
-def _work(covariances: Spans, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    spare = covariances.spare[:count, : covariances.length]
-    return covariances.empty(count), covariances.empty(count), spare
+def _work(spans: Spans, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    desk = spans.desk
+    rho, angle, product = (spans.run(m, 0, count) for m in (desk.rho, desk.spare, desk.product))
+    return rho, angle, product, spans.rows(desk.product, count)
 
 
 class ReLUExpectation(torch.autograd.Function):
@@ -91,7 +92,7 @@ class ReLUExpectation(torch.autograd.Function):
         """Packed covariances in, packed covariances out."""
         ctx.save_for_backward(maps)
         ctx.images = images
-        return relu_expectation(Spans(maps), images)
+        return relu_expectation(Spans(maps, images))
 
     @staticmethod
     @once_differentiable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from onesigma.kernels.finite import Apply
-from onesigma.kernels.layers import Layer
+from onesigma.kernels.layers import Conv, Layer
 from onesigma.kernels.state import KernelState
 
-Step = Callable[[KernelState], KernelState]
+Read = Callable[[Tensor, Tensor], KernelState]  # at rows and columns
 
 
 class Resize(Layer):
@@ -39,19 +39,35 @@ class Resize(Layer):
 
     def propagate(self, state: KernelState) -> KernelState:
         """Resized covariances."""
-        return self.after(lambda same: same, state)
+        return self.after((), state)
 
-    def after(self, pointwise: Step, state: KernelState) -> KernelState:
-        """The pointwise layer, then this one; where few pixels are kept, only those are computed.
+    def after(self, layers: Sequence[Layer], state: KernelState) -> KernelState:
+        """Other layers, then this one; where few pixels are kept, only those are computed.
 
         Args:
-            pointwise: `propagate` of a layer that is.
-            state: before both.
+            layers: at most a `Conv`, then at most a pointwise layer.
+            state: before all.
         """
-        if any(self.reads * out >= have for out, have in zip(self.size, state.size, strict=True)):
-            state = pointwise(state)
+        conv = layers[0] if layers and isinstance(layers[0], Conv) else None
+        if conv is not None and not self._keeps_few(conv.output_size(state.size), max(conv.size)):
+            state, conv, layers = conv.propagate(state), None, layers[1:]
+        size = state.size if conv is None else conv.output_size(state.size)
+        if not self._keeps_few(size):
+            for layer in layers:
+                state = layer.propagate(state)
             return state.move(_interpolate(state.maps[None], self.size, self.mode)[0])
-        return self._thin(pointwise, state)
+
+        def read(rows: Tensor, columns: Tensor) -> KernelState:
+            rows, columns = rows.to(state.maps.device), columns.to(state.maps.device)
+            if conv is not None:
+                thin = conv.at(state, rows, columns)
+            else:
+                thin = state.move(state.maps.index_select(1, rows).index_select(2, columns))
+            for layer in layers[conv is not None :]:
+                thin = layer.propagate(thin)
+            return thin
+
+        return self._thin(read, size)
 
     def network(
         self, channels: int, width: int, generator: torch.Generator | None = None
@@ -59,9 +75,14 @@ class Resize(Layer):
         """The same resizing of activations."""
         return Apply(partial(_interpolate, size=self.size, mode=self.mode))
 
+    def _keeps_few(self, size: tuple[int, int], taps: int = 1) -> bool:
+        return all(
+            self.reads * taps * out < have for out, have in zip(self.size, size, strict=True)
+        )
+
     @abstractmethod
-    def _thin(self, pointwise: Step, state: KernelState) -> KernelState:
-        """The same for a strong reduction, from the pixels that it reads."""
+    def _thin(self, read: Read, size: tuple[int, int]) -> KernelState:
+        """A strong reduction of maps of this size, from the rows and columns that it reads."""
 
 
 class NearestUpsample(Resize):
@@ -75,14 +96,14 @@ class NearestUpsample(Resize):
     mode = "nearest"
     reads = 1
 
-    def _thin(self, pointwise: Step, state: KernelState) -> KernelState:
+    def _thin(self, read: Read, size: tuple[int, int]) -> KernelState:
         rows, columns = (
             _interpolate(torch.arange(float(have))[None, None, None], (1, out), "nearest")
             .long()
             .view(-1)
-            for have, out in zip(state.size, self.size, strict=True)
+            for have, out in zip(size, self.size, strict=True)
         )
-        return pointwise(_pick(state, rows, columns))
+        return read(rows, columns)
 
 
 class BilinearUpsampleApproximation(Resize):
@@ -101,12 +122,12 @@ class BilinearUpsampleApproximation(Resize):
     mode = "bilinear"
     reads = 2
 
-    def _thin(self, pointwise: Step, state: KernelState) -> KernelState:
+    def _thin(self, read: Read, size: tuple[int, int]) -> KernelState:
         (rows, down), (columns, right) = (
-            _neighbours(have, out, state.maps)
-            for have, out in zip(state.size, self.size, strict=True)
+            _neighbours(have, out) for have, out in zip(size, self.size, strict=True)
         )
-        state = pointwise(_pick(state, rows, columns))
+        state = read(rows, columns)
+        down, right = down.to(state.maps), right.to(state.maps)
         # (1 − a) K(p) + a K(p + 1) along one axis after the other
         maps = torch.lerp(state.maps[:, ::2], state.maps[:, 1::2], down[:, None])
         return state.move(torch.lerp(maps[..., ::2], maps[..., 1::2], right))
@@ -117,14 +138,9 @@ def _interpolate(images: Tensor, size: tuple[int, int], mode: str) -> Tensor:
     return interpolate(images, size, mode=mode, align_corners=corners)
 
 
-def _neighbours(have: int, out: int, like: Tensor) -> tuple[Tensor, Tensor]:
+def _neighbours(have: int, out: int) -> tuple[Tensor, Tensor]:
     """The pixels p, p + 1 around every output pixel's centre, in turn, and the weight of p + 1."""
-    places = torch.arange(out, dtype=like.dtype, device=like.device)
+    places = torch.arange(out, dtype=torch.float64)
     centre = ((places + 0.5) * (have / out) - 0.5).clamp_min(0)
     first = centre.floor().long().clamp_max(have - 2)
     return torch.stack([first, first + 1], 1).view(-1), centre - first
-
-
-def _pick(state: KernelState, rows: Tensor, columns: Tensor) -> KernelState:
-    rows, columns = rows.to(state.maps.device), columns.to(state.maps.device)
-    return state.move(state.maps.index_select(1, rows).index_select(2, columns))

@@ -3,20 +3,28 @@
 A map of h rows of w pixels, `pitch` apart, is a span of (h − 1) · pitch + w numbers. A valid
 convolution leaves the pitch as it is and shortens the rows, so that the span has gaps between
 them. In the gaps stand sums over windows that wrap around a row's end: covariances of the same
-odd window for all pairs of images, hence harmless to compute with, and never looked at.
+odd window for all pairs of images, hence harmless to compute with, and never looked at. Several
+maps, `stride` apart, are one run in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 _CACHED_PIXELS = 40_000  # of the maps at work at once: they and their temporaries stay in the cache
 
-Read = Callable[[Tensor], Tensor]  # takes memory that it may use, returns covariances
+
+@dataclass(frozen=True)
+class Desk:
+    """Memory to compute with: of n maps, and three times of those that are read together."""
+
+    deviation: Tensor
+    rho: Tensor
+    product: Tensor
+    spare: Tensor
 
 
 class Spans:
@@ -24,83 +32,109 @@ class Spans:
 
     Args:
         maps: (pairs, h, w).
+        images: n.
+        desk: of spans with the same stride; new if None.
     """
 
-    def __init__(self, maps: Tensor) -> None:
-        pairs, self.height, self.width = maps.shape
-        if maps.stride(2) != 1 or maps.stride(1) < self.width:
+    def __init__(self, maps: Tensor, images: int, desk: Desk | None = None) -> None:
+        self.pairs, self.height, self.width = maps.shape
+        lowest = self.width, (self.height - 1) * maps.stride(1) + self.width
+        if maps.stride(2) != 1 or maps.stride(1) < lowest[0] or maps.stride(0) < lowest[1]:
             maps = maps.contiguous()
-        self.pitch = maps.stride(1)
-        self.rows = maps.as_strided((pairs, self.length), (maps.stride(0), 1))
-        self.together = min(pairs, max(1, _CACHED_PIXELS // self.length))
-        self.spare = self.empty(self.together)  # free to use between two reads
+        self.images = images
+        self.stride, self.pitch = maps.stride(0), maps.stride(1)
+        self.together = min(self.pairs, max(1, _CACHED_PIXELS // self.stride))
+        self.length = (self.height - 1) * self.pitch + self.width
+        self.gap = self.stride - self.length
+        self.memory = maps.as_strided((self.pairs * self.stride - self.gap,), (1,))
+        self.desk = Desk(*map(self.empty, (images, *[self.together] * 3))) if desk is None else desk
 
-    @property
-    def length(self) -> int:
-        """Of one span."""
-        return (self.height - 1) * self.pitch + self.width
+    def read(self, first: int, count: int, out: Tensor) -> Tensor:
+        """Some covariances as a run.
 
-    def readers(self, sizes: Sequence[int]) -> Iterable[Read]:
-        """What reads the maps in parts of so many (at most `together`), one after the other."""
-        return (partial(_same, part) for part in self.rows.split_with_sizes(sizes))
+        Args:
+            first: map.
+            count: of maps, at most `together`.
+            out: a run that may be used for them.
+        """
+        return self.run(self.memory, first, count)
+
+    def run(self, memory: Tensor, first: int, count: int) -> Tensor:
+        """Some spans and the gaps between them."""
+        start = first * self.stride
+        return memory[start : start + count * self.stride - self.gap]
+
+    def rows(self, memory: Tensor, count: int) -> Tensor:
+        """The first spans of a memory, one beside the other."""
+        return memory.as_strided((count, self.length), (self.stride, 1))
 
     def empty(self, count: int) -> Tensor:
-        """Memory for so many spans, each at the beginning of a cache line."""
-        return self.rows.new_empty(count, -(-self.length // 16) * 16)[:, : self.length]
+        """Memory for so many spans."""
+        return self.memory.new_empty(count * self.stride)
 
-    def maps(self, rows: Tensor) -> Tensor:
-        """Spans of this length as (pairs, h, w)."""
-        size = (rows.shape[0], self.height, self.width)
-        return rows.as_strided(size, (rows.stride(0), self.pitch, 1))
+    def maps(self, memory: Tensor) -> Tensor:
+        """All spans in a memory as (pairs, h, w)."""
+        return memory.as_strided(
+            (self.pairs, self.height, self.width), (self.stride, self.pitch, 1)
+        )
 
 
 class BoxSums(Spans):
-    """Σ_t K(q + t) over the windows that fit.
+    """Σ_t K(q + t) over the windows that fit; scaled and shifted.
 
     Args:
         maps: (pairs, h, w); no gradient passes.
+        images: n.
         size: of the window.
         dilation: step between its taps.
+        affine: a factor and a term for the sum.
+        desk: as in `Spans`.
     """
 
-    def __init__(self, maps: Tensor, size: tuple[int, int], dilation: int) -> None:
-        super().__init__(maps)
-        self.down, self.along = ([dilation * t for t in range(taps)] for taps in size)
-        self.height -= self.down[-1]
-        self.width -= self.along[-1]
+    def __init__(
+        self,
+        maps: Tensor,
+        images: int,
+        size: tuple[int, int],
+        dilation: int,
+        affine: tuple[float, float] | None = None,
+        desk: Desk | None = None,
+    ) -> None:
+        super().__init__(maps, images, desk)
+        self.affine = None if affine is None else (affine[0], maps.new_tensor(affine[1]))
+        self.along = [dilation * t for t in range(size[1])]
+        self.down = [dilation * t * self.pitch for t in range(size[0])]
+        self.height -= dilation * (size[0] - 1)
+        self.width -= dilation * (size[1] - 1)
+        self.length = (self.height - 1) * self.pitch + self.width
+        self.gap = self.stride - self.length
+        self._sums: dict[int, tuple[Tensor, list[Tensor]]] = {}
 
-    @property
-    def place(self) -> Tensor:
-        """The memory that is read from, for results: a part that was read is not read again."""
-        return self.rows[:, : self.length]
-
-    def readers(self, sizes: Sequence[int]) -> Iterable[Read]:
+    def read(self, first: int, count: int, out: Tensor) -> Tensor:
         """Sums along the rows, then down the columns."""
-        length, pitch = self.length, self.pitch
-        long = length + self.down[-1] * pitch
-        work = {}
-        for count in set(sizes):
-            total = self.spare[:count, :long]
-            work[count] = total, [total[:, t * pitch : t * pitch + length] for t in self.down]
-        taps = (self.rows[:, t : t + long].split_with_sizes(sizes) for t in self.along)
-        for count, *along in zip(sizes, *taps, strict=True):
-            total, down = work[count]
-            yield partial(_sum_twice, along, total, down)
+        total, down = self._work(count)
+        start = first * self.stride
+        stop = start + count * self.stride - self.gap + self.down[-1]
+        _sum([self.memory[start + t : stop + t] for t in self.along], total)
+        _sum(down, out)
+        if self.affine is None:
+            return out
+        scale, shift = self.affine
+        return torch.add(shift, out, alpha=scale, out=out)
+
+    def _work(self, count: int) -> tuple[Tensor, list[Tensor]]:
+        """Memory for sums along the rows, and its runs to be summed in turn."""
+        if count not in self._sums:
+            size = count * self.stride - self.gap
+            total = self.desk.spare[: size + self.down[-1]]
+            self._sums[count] = total, [total[t : t + size] for t in self.down]
+        return self._sums[count]
 
 
-def _same(part: Tensor, out: Tensor) -> Tensor:
-    return part
-
-
-def _sum_twice(along: list[Tensor], total: Tensor, down: list[Tensor], out: Tensor) -> Tensor:
-    _sum(along, total)
-    return _sum(down, out)
-
-
-def _sum(taps: list[Tensor], out: Tensor) -> Tensor:
-    if len(taps) == 1:
-        return out.copy_(taps[0])
-    torch.add(taps[0], taps[1], out=out)
-    for tap in taps[2:]:
-        out.add_(tap)
-    return out
+def _sum(runs: list[Tensor], out: Tensor) -> None:
+    if len(runs) == 1:
+        out.copy_(runs[0])
+        return
+    torch.add(runs[0], runs[1], out=out)
+    for run in runs[2:]:
+        out.add_(run)

@@ -43,11 +43,16 @@ class KernelState:
     @staticmethod
     def of_images(images: Float[Tensor, "n k h w"]) -> KernelState:
         """The input kernel K_ij = mean over channels of x_i x_j."""
-        n = images.shape[0]
+        n, _, height, width = images.shape
         # K_ij(p) = 1/k Σ_c x_ic(p) x_jc(p)
-        variance = _product(images, images)
-        rows = [_product(images[i], images[i + 1 :]) for i in range(n - 1)]
-        maps = torch.cat([variance, *rows]).div_(images.shape[1])
+        pairs = [(images, images), *((images[i], images[i + 1 :]) for i in range(n - 1))]
+        if images.requires_grad and torch.is_grad_enabled():
+            maps = torch.cat([_mean_product(*pair) for pair in pairs])
+        else:
+            maps = images.new_empty(n * (n + 1) // 2, height, width)
+            parts = maps.split_with_sizes([n, *range(n - 1, 0, -1)])
+            for pair, out in zip(pairs, parts, strict=True):
+                _mean_product(*pair, out=out)
         return KernelState(maps, n, source=images)
 
     @property
@@ -81,13 +86,15 @@ class KernelState:
         index = torch.arange(n, device=self.maps.device).diag()
         index[rows, columns] = torch.arange(n, len(self.maps), device=self.maps.device)
         index[columns, rows] = index[rows, columns]
-        return self.maps[index]
+        # faster than maps[index]: whole maps are copied
+        return self.maps.index_select(0, index.view(-1)).view(n, n, *self.size)
 
 
-def _product(one: Tensor, other: Tensor) -> Tensor:
-    """Σ_c x_c y_c of (..., c, h, w), channel by channel: faster than a sum over few channels."""
+def _mean_product(one: Tensor, other: Tensor, out: Tensor | None = None) -> Tensor:
+    """1/k Σ_c x_c y_c of (..., k, h, w), channel by channel: faster than a sum over few."""
     channels = list(zip(one.unbind(-3), other.unbind(-3), strict=True))
-    total = torch.mul(*channels[0])
+    share = 1 / len(channels)
+    total = torch.addcmul(one.new_zeros(()), *channels[0], value=share, out=out)
     for x, y in channels[1:]:
-        total = total.addcmul_(x, y)
+        total = total.addcmul_(x, y, value=share)
     return total
