@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import cache
-from itertools import combinations
+from itertools import accumulate, combinations
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from onesigma.kernels.spans import Spans
+from onesigma.kernels.spans import Parts, Spans
 
 
 def relu_expectation(
@@ -29,26 +29,26 @@ def relu_expectation(
     spans, desk = covariances, covariances.desk
     out = spans.empty(spans.pairs) if out is None else out
     tiny = 1e-36
-    zero, offset, least, rest = out.new_tensor([0.0, shift, tiny, shift - scale * tiny])
-    own, cross = _parts(spans.images, spans.together)
+    constants = out.new_tensor([0.0, shift, tiny, shift - scale * tiny])
+    own, cross, parts = _parts(spans.images, spans.together)
     # without the bookkeeping that operations in place have even where no gradient is kept
     with torch.inference_mode():
-        for first, count in own:
+        zero, offset, least, rest = constants.unbind()
+        reads = zip(spans.readers(parts), spans.runs(out, parts), strict=True)
+        for deviation, (read, half) in zip(spans.runs(desk.deviation, own), reads, strict=False):
             # E relu(z)² = K / 2
-            half = spans.run(out, first, count)
-            variance = spans.read(first, count, half)
-            torch.sqrt(variance, out=spans.run(desk.deviation, first, count))
+            variance = read(half)
+            torch.sqrt(variance, out=deviation)
             torch.add(offset, variance, alpha=0.5 * scale, out=half)
         deviations = spans.rows(desk.deviation, spans.images)
         each = deviations.unbind()
-        work = {count: _work(spans, count) for count in {part[-1] for part in cross}}
-        for i, j, first, count in cross:
+        work = {count: _work(spans, count) for count in {count for _, _, count in cross}}
+        for (i, j, count), (read, sine) in zip(cross, reads, strict=True):
             rho, angle, product, beside = work[count]
-            sine = spans.run(out, first, count)
-            covariance = spans.read(first, count, rho)
+            covariance = read(rho)
             # √(K_ii K_jj) / 2π, above 0 to divide by
-            one, others = each[i], deviations[j : j + count]
-            torch.addcmul(least, one, others, value=0.5 / math.pi, out=beside)
+            others = each[j] if count == 1 else deviations[j : j + count]
+            torch.addcmul(least, each[i], others, value=0.5 / math.pi, out=beside)
             # −ρ = −K_ij / √(K_ii K_jj)
             torch.addcdiv(zero, covariance, product, value=-0.5 / math.pi, out=rho).clamp_(-1, 1)
             # E = √(K_ii K_jj) (sin θ + ρ θ) / 2π, θ = acos(−ρ); ∂E/∂θ = 0 forgives its rounding
@@ -56,18 +56,16 @@ def relu_expectation(
             torch.sin(angle, out=sine).addcmul_(rho, angle, value=-1)
             # with what was added above taken away: 0 where a variance is
             torch.addcmul(rest, sine, product, value=scale, out=sine)
-    return covariances.maps(out)
+    return spans.maps(out)
 
 
 @cache
-def _parts(images: int, most: int) -> tuple[list[tuple[int, int]], list[tuple[int, int, int, int]]]:
-    """At most so many maps at once: variances (i, count), then (i, j > i, place, count)."""
-    cross, place = [], images
-    for i in range(images):
-        for j, count in _pieces(i + 1, images, most):
-            cross.append((i, j, place, count))
-            place += count
-    return _pieces(0, images, most), cross
+def _parts(images: int, most: int) -> tuple[Parts, list[tuple[int, int, int]], Parts]:
+    """At most so many maps at once: variances, (i, j > i, count), and all of them as packed."""
+    own = _pieces(0, images, most)
+    cross = [(i, j, n) for i in range(images) for j, n in _pieces(i + 1, images, most)]
+    counts = [count for _, count in own] + [count for _, _, count in cross]
+    return own, cross, list(zip(accumulate(counts, initial=0), counts, strict=False))
 
 
 def _pieces(start: int, stop: int, most: int) -> list[tuple[int, int]]:
@@ -75,9 +73,11 @@ def _pieces(start: int, stop: int, most: int) -> list[tuple[int, int]]:
 
 
 def _work(spans: Spans, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Runs for ρ, θ and √(K_ii K_jj), and the last as spans beside each other."""
     desk = spans.desk
-    rho, angle, product = (spans.run(m, 0, count) for m in (desk.rho, desk.spare, desk.product))
-    return rho, angle, product, spans.rows(desk.product, count)
+    runs = (spans.runs(m, [(0, count)])[0] for m in (desk.rho, desk.spare, desk.product))
+    rho, angle, product = runs
+    return rho, angle, product, product if count == 1 else spans.rows(desk.product, count)
 
 
 class ReLUExpectation(torch.autograd.Function):

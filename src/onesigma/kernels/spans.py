@@ -9,12 +9,17 @@ maps, `stride` apart, are one run in the same way.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 _CACHED_PIXELS = 40_000  # of the maps at work at once: they and their temporaries stay in the cache
+
+Parts = Sequence[tuple[int, int]]  # first map, number of maps
+Read = Callable[[Tensor], Tensor]  # takes a run that it may use, returns covariances
 
 
 @dataclass(frozen=True)
@@ -49,20 +54,25 @@ class Spans:
         self.memory = maps.as_strided((self.pairs * self.stride - self.gap,), (1,))
         self.desk = Desk(*map(self.empty, (images, *[self.together] * 3))) if desk is None else desk
 
-    def read(self, first: int, count: int, out: Tensor) -> Tensor:
-        """Some covariances as a run.
+    def readers(self, parts: Parts) -> Iterable[Read]:
+        """What reads the covariances part by part, in order."""
+        return (partial(_same, run) for run in self.runs(self.memory, parts))
+
+    def runs(self, memory: Tensor, parts: Parts, start: int = 0, more: int = 0) -> Sequence[Tensor]:
+        """The parts of a memory that is laid out like this one.
 
         Args:
-            first: map.
-            count: of maps, at most `together`.
-            out: a run that may be used for them.
+            memory: in one dimension.
+            parts: first map and number of maps, at most `together`.
+            start: where the first map begins.
+            more: numbers beyond the last span of a part.
         """
-        return self.run(self.memory, first, count)
-
-    def run(self, memory: Tensor, first: int, count: int) -> Tensor:
-        """Some spans and the gaps between them."""
-        start = first * self.stride
-        return memory[start : start + count * self.stride - self.gap]
+        size, stride = self.length + more, self.stride
+        if self.together == 1:  # faster than slice by slice
+            offset = start + int(memory.storage_offset())
+            return memory.as_strided((len(parts), size), (stride, 1), offset).unbind()
+        ends = ((start + first * stride, (count - 1) * stride + size) for first, count in parts)
+        return [memory[at : at + length] for at, length in ends]
 
     def rows(self, memory: Tensor, count: int) -> Tensor:
         """The first spans of a memory, one beside the other."""
@@ -108,30 +118,35 @@ class BoxSums(Spans):
         self.width -= dilation * (size[1] - 1)
         self.length = (self.height - 1) * self.pitch + self.width
         self.gap = self.stride - self.length
-        self._sums: dict[int, tuple[Tensor, list[Tensor]]] = {}
 
-    def read(self, first: int, count: int, out: Tensor) -> Tensor:
+    def readers(self, parts: Parts) -> Iterable[Read]:
         """Sums along the rows, then down the columns."""
-        total, down = self._work(count)
-        start = first * self.stride
-        stop = start + count * self.stride - self.gap + self.down[-1]
-        _sum([self.memory[start + t : stop + t] for t in self.along], total)
+        high = self.down[-1]
+        work = {}
+        for count in {count for _, count in parts}:
+            (total,) = self.runs(self.desk.spare, [(0, count)], more=high)
+            down = [self.runs(self.desk.spare, [(0, count)], t)[0] for t in self.down]
+            work[count] = total, down
+        taps = (self.runs(self.memory, parts, t, high) for t in self.along)
+        for (_, count), *along in zip(parts, *taps, strict=True):
+            yield partial(self._sum_twice, along, *work[count])
+
+    def _sum_twice(
+        self, along: Sequence[Tensor], total: Tensor, down: Sequence[Tensor], out: Tensor
+    ) -> Tensor:
+        _sum(along, total)
         _sum(down, out)
         if self.affine is None:
             return out
         scale, shift = self.affine
         return torch.add(shift, out, alpha=scale, out=out)
 
-    def _work(self, count: int) -> tuple[Tensor, list[Tensor]]:
-        """Memory for sums along the rows, and its runs to be summed in turn."""
-        if count not in self._sums:
-            size = count * self.stride - self.gap
-            total = self.desk.spare[: size + self.down[-1]]
-            self._sums[count] = total, [total[t : t + size] for t in self.down]
-        return self._sums[count]
+
+def _same(run: Tensor, out: Tensor) -> Tensor:
+    return run
 
 
-def _sum(runs: list[Tensor], out: Tensor) -> None:
+def _sum(runs: Sequence[Tensor], out: Tensor) -> None:
     if len(runs) == 1:
         out.copy_(runs[0])
         return
