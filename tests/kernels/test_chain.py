@@ -6,8 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from onesigma.kernels import Conv, KernelState, NearestUpsample, ReLU, Sequential
+from onesigma.kernels import (
+    BilinearUpsampleApproximation,
+    Conv,
+    KernelState,
+    NearestUpsample,
+    ReLU,
+    Sequential,
+)
 from onesigma.kernels.chain import leading_chain, propagate_chain
+from onesigma.kernels.resize import Resize
 
 CHAINS = {
     "one": [Conv(3, 0.2, 0.08)],
@@ -102,6 +110,17 @@ def test_sequential_takes_the_chain_up_to_a_reduction(size: tuple[int, int]) -> 
     found = Sequential(*layers, NearestUpsample(*size)).propagate(state)
     wanted = NearestUpsample(*size).propagate(one_by_one(chain, state))
     torch.testing.assert_close(found.maps, wanted.maps, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", [NearestUpsample, BilinearUpsampleApproximation])
+@pytest.mark.parametrize("last", [Conv(1, 0.7, 0.3), Conv(1, 0.7, 0.3, padding=1), Conv(3, 0.7)])
+def test_a_convolution_after_a_resize_of_the_chain(kind: type[Resize], last: Conv) -> None:
+    chain, state = CHAINS["many"], state_of(3, 24, 32, dtype=torch.float64)
+    layers = [layer for conv in chain for layer in (conv, ReLU())]
+    found = Sequential(*layers, kind(30, 41), last).propagate(state)
+    wanted = last.propagate(kind(30, 41).propagate(one_by_one(chain, state)))
+    torch.testing.assert_close(found.maps, wanted.maps, rtol=1e-12, atol=1e-14)
+    assert (found.gaussian, found.fresh) == (True, True)
 
 
 def test_gradients_of_a_learned_chain_are_those_of_differences() -> None:

@@ -30,8 +30,14 @@ def leading_chain(layers: Iterable[Layer], state: KernelState) -> list[Conv]:
     return found
 
 
-def propagate_chain(chain: list[Conv], state: KernelState) -> KernelState:
-    """Through all of these convolutions, with a ReLU after each."""
+def propagate_chain(chain: list[Conv], state: KernelState, last: Conv | None = None) -> KernelState:
+    """Through all of these convolutions, with a ReLU after each.
+
+    Args:
+        chain: from `leading_chain`.
+        state: what goes in.
+        last: a convolution of single pixels after them, at no cost.
+    """
     first, *others = chain
     first.check(state.size)
     # K' = σ_b² + σ_w² Σ_t K
@@ -44,8 +50,14 @@ def propagate_chain(chain: list[Conv], state: KernelState) -> KernelState:
         conv.check(maps.shape[1:])
         boxes = BoxSums(maps, state.images, conv.size, conv.dilation, desk=boxes.desk)
         out = boxes.memory
-    maps = relu_expectation(boxes, out)
-    return state.move(maps, gaussian=False, fresh=False)
+    scale, shift = (1.0, 0.0) if last is None else _variances(last)
+    maps = relu_expectation(boxes, out, scale, shift)
+    return state.move(maps, gaussian=last is not None, fresh=last is not None)
+
+
+def scales_pixels(layer: Layer) -> bool:
+    """A plain convolution of single pixels."""
+    return type(layer) is Conv and _is_plain(layer) and layer.size == (1, 1)
 
 
 def _variances(conv: Conv) -> tuple[float, float]:

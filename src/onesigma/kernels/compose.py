@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from onesigma.kernels.chain import leading_chain, propagate_chain
+from onesigma.kernels.chain import leading_chain, propagate_chain, scales_pixels
 from onesigma.kernels.finite import Concat, Sum, centre_crop
 from onesigma.kernels.layers import Conv, Layer
 from onesigma.kernels.resize import Resize
@@ -65,8 +65,13 @@ def _next(layers: list[Layer], state: KernelState) -> tuple[int, KernelState]:
     chain = leading_chain(layers, state)
     if chain and _thinned(layers[2 * len(chain) - 2 :], state):
         chain.pop()  # it had better ask the resize which pixels it reads
+    taken = 2 * len(chain)
+    match layers[taken : taken + 2]:
+        case [Resize() as resize, Conv() as last] if chain and scales_pixels(last):
+            # a + b K is resized to a + b K': the weights of a resize sum to one
+            return taken + 2, resize.propagate(propagate_chain(chain, state, last))
     if chain:
-        return 2 * len(chain), propagate_chain(chain, state)
+        return taken, propagate_chain(chain, state)
     return 1, layers[0].propagate(state)
 
 

@@ -43,15 +43,13 @@ class Spans:
 
     def __init__(self, maps: Tensor, images: int, desk: Desk | None = None) -> None:
         self.pairs, self.height, self.width = maps.shape
-        lowest = self.width, (self.height - 1) * maps.stride(1) + self.width
-        if maps.stride(2) != 1 or maps.stride(1) < lowest[0] or maps.stride(0) < lowest[1]:
+        if not _is_apart(maps):
             maps = maps.contiguous()
         self.images = images
         self.stride, self.pitch = maps.stride(0), maps.stride(1)
         self.together = min(self.pairs, max(1, _CACHED_PIXELS // self.stride))
         self.length = (self.height - 1) * self.pitch + self.width
-        self.gap = self.stride - self.length
-        self.memory = maps.as_strided((self.pairs * self.stride - self.gap,), (1,))
+        self.memory = maps.as_strided(((self.pairs - 1) * self.stride + self.length,), (1,))
         self.desk = Desk(*map(self.empty, (images, *[self.together] * 3))) if desk is None else desk
 
     def readers(self, parts: Parts) -> Iterable[Read]:
@@ -116,8 +114,7 @@ class BoxSums(Spans):
         self.down = [dilation * t * self.pitch for t in range(size[0])]
         self.height -= dilation * (size[0] - 1)
         self.width -= dilation * (size[1] - 1)
-        self.length = (self.height - 1) * self.pitch + self.width
-        self.gap = self.stride - self.length
+        self.length -= self.down[-1] + self.along[-1]
 
     def readers(self, parts: Parts) -> Iterable[Read]:
         """Sums along the rows, then down the columns."""
@@ -140,6 +137,13 @@ class BoxSums(Spans):
             return out
         scale, shift = self.affine
         return torch.add(shift, out, alpha=scale, out=out)
+
+
+def _is_apart(maps: Tensor) -> bool:
+    """Pixels in a row without gaps, rows and maps one after the other."""
+    _, height, width = maps.shape
+    stride, pitch, step = maps.stride()
+    return step == 1 and pitch >= width and stride >= (height - 1) * pitch + width
 
 
 def _same(run: Tensor, out: Tensor) -> Tensor:
