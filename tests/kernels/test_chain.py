@@ -60,6 +60,15 @@ def test_chain_reads_any_layout() -> None:
     )
 
 
+@pytest.mark.parametrize("size", [(12, 13), (1, 13), (12, 1)])
+def test_strides_that_mean_nothing(size: tuple[int, int]) -> None:
+    g = torch.Generator().manual_seed(0)
+    variance = torch.rand(*size, generator=g, dtype=torch.float64)
+    maps = variance.as_strided((1, *size), (1, size[1], 1))
+    state = KernelState(maps, images=1, gaussian=True)
+    torch.testing.assert_close(ReLU().propagate(state).maps, state.maps / 2)
+
+
 def test_black_images_stay_without_covariance() -> None:
     images = torch.rand(3, 3, 9, 9)
     images[1] = 0

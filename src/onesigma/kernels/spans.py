@@ -4,7 +4,7 @@ A map of h rows of w pixels, `pitch` apart, is a span of (h − 1) · pitch + w 
 convolution leaves the pitch as it is and shortens the rows, so that the span has gaps between
 them. In the gaps stand sums over windows that wrap around a row's end: covariances of the same
 odd window for all pairs of images, hence harmless to compute with, and never looked at. Several
-maps, `stride` apart, are one run in the same way.
+maps, `stride` apart, are one run in the same way, with anything between them.
 """
 
 from __future__ import annotations
@@ -46,9 +46,11 @@ class Spans:
         if not _is_apart(maps):
             maps = maps.contiguous()
         self.images = images
-        self.stride, self.pitch = maps.stride(0), maps.stride(1)
-        self.together = min(self.pairs, max(1, _CACHED_PIXELS // self.stride))
+        # torch lets the stride of a single row or map be anything
+        self.pitch = max(maps.stride(1), self.width)
         self.length = (self.height - 1) * self.pitch + self.width
+        self.stride = max(maps.stride(0), self.length)
+        self.together = min(self.pairs, max(1, _CACHED_PIXELS // self.stride))
         self.memory = maps.as_strided(((self.pairs - 1) * self.stride + self.length,), (1,))
         self.desk = Desk(*map(self.empty, (images, *[self.together] * 3))) if desk is None else desk
 
