@@ -39,6 +39,10 @@ LABELS: dict[str, dict[str, Any]] = {
     "scale per class": {"likelihood.options.scale": "class"},
     "shared scale": {"likelihood.options.scale": "shared"},
     "no scale": {"likelihood.options.scale": "none"},
+    "no scale and B/10N": {
+        "likelihood.options.scale": "none",
+        "stages.correlated_pixels": 10,
+    },
     "deterministic": {"method.name": "deterministic"},
 }
 
@@ -144,7 +148,7 @@ def main() -> None:
                 "data.options": {"task": "segmentation", "size": [48, 64], "wrong": wrong},
             }
             for name, settings in LABELS.items():
-                out = options.runs / f"labels-{name.replace(' ', '-')}-{wrong}"
+                out = options.runs / f"labels-{name.replace(' ', '-').replace('/', '-')}-{wrong}"
                 run = train("scenes-segmentation", out, {**data, **settings})
                 found[f"{name}, {wrong:.0%} of labels wrong"] = labels(run)
     print(write(f"scenes_{options.what}", {"test scenes": TEST_SCENES, **found}))

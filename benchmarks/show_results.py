@@ -198,9 +198,10 @@ def main() -> None:
         comparison(camvid_results, ROWS, split, CAMVID)
     detection(camvid_results)
     amounts(camvid_results)
-    rooms_results = json.loads((RESULTS / "real_images_nyuv2.json").read_text())
-    names = {name: name for name in rooms_results["methods"]}
-    comparison(rooms_results, names, "folds", NYUV2)
+    for task in ("nyuv2", "nyuv2_short"):
+        rooms_results = json.loads((RESULTS / f"real_images_{task}.json").read_text())
+        names = {name: name for name in rooms_results["methods"]}
+        comparison(rooms_results, names, "folds", NYUV2)
     camvid().savefig(IMAGES / "results_camvid.png", dpi=130)
 
 
