@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Literal
 
 import torch
@@ -49,23 +49,20 @@ class Resize(Layer):
             state: before all.
         """
         conv = layers[0] if layers and isinstance(layers[0], Conv) else None
+        pointwise = layers if conv is None else layers[1:]
         if conv is not None and not self._keeps_few(conv.output_size(state.size), max(conv.size)):
-            state, conv, layers = conv.propagate(state), None, layers[1:]
+            state, conv = conv.propagate(state), None
         size = state.size if conv is None else conv.output_size(state.size)
         if not self._keeps_few(size):
-            for layer in layers:
-                state = layer.propagate(state)
+            state = _through(pointwise, state)
             return state.move(_interpolate(state.maps[None], self.size, self.mode)[0])
 
         def read(rows: Tensor, columns: Tensor) -> KernelState:
             rows, columns = rows.to(state.maps.device), columns.to(state.maps.device)
             if conv is not None:
-                thin = conv.at(state, rows, columns)
-            else:
-                thin = state.move(state.maps.index_select(1, rows).index_select(2, columns))
-            for layer in layers[conv is not None :]:
-                thin = layer.propagate(thin)
-            return thin
+                return _through(pointwise, conv.at(state, rows, columns))
+            picked = state.maps.index_select(1, rows).index_select(2, columns)
+            return _through(pointwise, state.move(picked))
 
         return self._thin(read, size)
 
@@ -131,6 +128,10 @@ class BilinearUpsampleApproximation(Resize):
         # (1 − a) K(p) + a K(p + 1) along one axis after the other
         maps = torch.lerp(state.maps[:, ::2], state.maps[:, 1::2], down[:, None])
         return state.move(torch.lerp(maps[..., ::2], maps[..., 1::2], right))
+
+
+def _through(layers: Sequence[Layer], state: KernelState) -> KernelState:
+    return reduce(lambda seen, layer: layer.propagate(seen), layers, state)
 
 
 def _interpolate(images: Tensor, size: tuple[int, int], mode: str) -> Tensor:
