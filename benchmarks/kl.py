@@ -18,6 +18,7 @@ from onesigma.covariance import BlockCovariance, LowRankCovariance
 from onesigma.divergence import kl_divergence
 from onesigma.field import GaussianField
 
+REPEATS = 3
 CASES = {"5 x 5.5e5": (5, 20, 550_000), "33 x 4e4": (33, 20, 40_000)}
 
 
@@ -100,10 +101,9 @@ def compare(n: int, rank: int, outputs: int) -> dict[str, Any]:
         name: extra_megabytes(lambda m=method: lambda: problem.step(m))  # type: ignore[misc]
         for name, method in METHODS.items()
     }
-    repeats = 3 if n < 20 else 1
     times = seconds(
         {name: lambda m=method: problem.step(m) for name, method in METHODS.items()},  # type: ignore[misc]
-        repeats,
+        REPEATS,
     )
     gap = gradient_gap(problem)
     gradients = 4e-6 * sum(t.numel() for t in (problem.factor, problem.diagonal, problem.mean))

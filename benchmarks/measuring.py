@@ -6,6 +6,7 @@ timed in turns and compared by their medians.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import multiprocessing
 import platform
@@ -67,6 +68,7 @@ def write(name: str, result: dict[str, Any]) -> Path:
 def _measure_peak(prepare: Callable[[], Callable[[], object]], sender: Any) -> None:
     torch.set_num_threads(1)
     call = prepare()
+    ctypes.CDLL(None).malloc_trim(0)  # what others freed before would be used again, uncounted
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak of the preparation
     before = _status("VmRSS")
     call()

@@ -65,6 +65,10 @@ ABLATIONS: dict[str, Settings] = {
     "ours-unlabelled-30": {"method.unlabelled_weight": 30.0},
     "ours-unlabelled-100": {"method.unlabelled_weight": 100.0},
     "ours-context-1-dropout": {"network.options.dropout": 0.1, **CONTEXT_1},
+    "ours-rank-4": {"posterior.rank": 4},
+    "ours-learned-prior": {"prior.learn": ["scale"]},
+    "ours-joint-statistics": {"posterior.context_statistics": "joint"},
+    "ours-prior-start": {"posterior.variance": None},
     "deterministic-clip-5": {"method.name": "deterministic", "trainer.clip": 5.0},
     "deterministic-warmup-5": {"method.name": "deterministic", "stages.optimiser.warmup": 5},
 }

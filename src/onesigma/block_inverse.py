@@ -7,8 +7,6 @@ benchmarks: evaluated as printed it costs O(n⁴) per output and loses digits in
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -16,41 +14,33 @@ from torch import Tensor
 ROW_GROUP = 6
 
 
-class Swept(NamedTuple):
-    """Inverses, log-determinants, and the smallest pivot of each matrix.
+def sweep_(matrices: Float[Tensor, "n n p"]) -> Float[Tensor, "n p"]:
+    """Turn A into -(A⁻¹) in place, in the lower triangle: O(n³) per output, no pivoting.
 
-    A pivot that is not positive means that the matrix is not positive definite.
-    """
-
-    inverse: Tensor
-    logdet: Tensor
-    worst_pivot: Tensor
-
-
-def sweep_(matrices: Float[Tensor, "n n p"]) -> Swept:
-    """Invert in place by the sweep operator: O(n³) per output, no pivoting, symmetric throughout.
-
-    For each k, with d = A_kk:  A ← A - A_:k A_k: / d,  A_:k, A_k: ← A_:k / d,  A_kk ← -1/d.
-    After the last k, A is -(A⁻¹), and the d are the squared pivots of the Cholesky factorisation.
-    Only the lower triangle is kept up to date, in groups of rows.
+    For each k, with d = A_kk and v = A_:k / √d:  A ← A - v vᵀ,  A_:k, A_k: ← v / √d,  A_kk ← -1/d.
 
     Args:
-        matrices: overwritten by their inverses.
+        matrices: only the lower triangle is read; the upper one is left as it falls.
+
+    Returns:
+        The pivots d, the squared diagonal of the Cholesky factor. One that is not positive means
+        that the matrix is not positive definite.
     """
-    n = len(matrices)
-    groups = row_groups(n)
-    pivots = matrices.new_empty(n, matrices.shape[2])
+    n, _, outputs = matrices.shape
+    pivots, v = matrices.new_empty(2, n, outputs)
+    tiles = [(matrices[a:b, :b], v[a:b, None], v[None, :b]) for a, b in row_groups(n)]
     for k in range(n):
-        column = torch.cat([matrices[k, : k + 1], matrices[k + 1 :, k]])
-        pivots[k] = column[k]
-        row = column / column[k]
-        for top, end in groups:
-            matrices[top:end, :end].addcmul_(column[top:end, None], row[None, :end], value=-1)
-        matrices[k, : k + 1] = row[: k + 1]
-        matrices[k + 1 :, k] = row[k + 1 :]
-        matrices[k, k] = -pivots[k].reciprocal()
-    mirror_(matrices, groups)
-    return Swept(matrices.neg_(), pivots.log().sum(0), pivots.amin(0))
+        above, below = matrices[k, : k + 1], matrices[k + 1 :, k]
+        pivots[k] = matrices[k, k]
+        root = pivots[k].rsqrt()
+        torch.mul(above, root, out=v[: k + 1])
+        torch.mul(below, root, out=v[k + 1 :])
+        for tile, rows, columns in tiles:
+            tile.addcmul_(rows, columns, value=-1)
+        torch.mul(v[: k + 1], root, out=above)
+        torch.mul(v[k + 1 :], root, out=below)
+        torch.mul(root, -root, out=matrices[k, k])
+    return pivots
 
 
 def row_groups(n: int) -> list[tuple[int, int]]:
@@ -58,13 +48,10 @@ def row_groups(n: int) -> list[tuple[int, int]]:
     return [(top, min(top + ROW_GROUP, n)) for top in range(0, n, ROW_GROUP)]
 
 
-def mirror_(matrices: Float[Tensor, "n n p"], groups: list[tuple[int, int]]) -> None:
-    """Copy the lower triangle, filled by groups of rows, to the upper one."""
-    for top, end in groups:
-        block = matrices[top:end, top:end]
-        for i in range(end - top):
-            block[:i, i] = block[i, :i]
-        matrices[:top, top:end] = matrices[top:end, :top].transpose(0, 1)
+def mirror_(matrices: Float[Tensor, "n n p"]) -> None:
+    """Copy the lower triangle to the upper one."""
+    for i in range(1, len(matrices)):
+        matrices[:i, i] = matrices[i, :i]
 
 
 def recursion(

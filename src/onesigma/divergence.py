@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from onesigma.block_inverse import Swept, mirror_, row_groups, sweep_
+from onesigma.block_inverse import mirror_, row_groups, sweep_
 from onesigma.covariance import BlockCovariance, Covariance, JointCovariance, LowRankCovariance
 from onesigma.field import GaussianField
 
@@ -80,39 +80,39 @@ class _LowRank:
         return tensors[1].shape[1]
 
     @staticmethod
-    def blocks(tensors: tuple[Tensor, ...], cut: slice) -> Iterator[Tensor]:
+    def blocks(tensors: tuple[Tensor, ...], cut: slice, out: Tensor) -> Iterator[None]:
         """Σ_ij = Σ_r g_ri g_rj + δ_ij D_i, class by class; a shared product is formed once."""
         factor, diagonal = tensors[0][..., cut], tensors[1][..., cut]
+        own = torch.diagonal(out, dim1=0, dim2=1)
         for c in range(diagonal.shape[1]):
             if c < factor.shape[2]:
-                product = _gram(factor[:, :, c])
-            out = product if factor.shape[2] > 1 else product.clone()
-            torch.diagonal(out, dim1=0, dim2=1).add_(diagonal[:, c].movedim(0, -1))
-            yield out
+                _gram(factor[:, :, c], out)
+                squares = own.clone()
+            torch.add(squares, diagonal[:, c].movedim(0, -1), out=own)
+            yield
 
     @staticmethod
     def pull_back(
-        tensors: tuple[Tensor, ...], grads: tuple[Tensor, ...], grad: Tensor, cut: slice
+        grads: tuple[Tensor, ...], tensors: tuple[Tensor, ...], blocks: Tensor, weight: Tensor
     ) -> None:
-        """∂g_ri = 2 Σ_j ∂Σ_ij g_rj,  ∂D_i = ∂Σ_ii for a symmetric ∂Σ."""
-        factor, out, diagonal = tensors[0][..., cut], grads[0][..., cut], grads[1][..., cut]
-        for i in range(len(grad)):
-            diagonal[i] += grad[i, i].sum_to_size(diagonal.shape[1:])
-        grad = grad.sum_to_size(*grad.shape[:2], *factor.shape[2:])
-        for c in range(factor.shape[2]):
-            for j in range(len(grad)):
-                out[:, :, c].addcmul_(grad[:, j, None, c], factor[None, j, :, c], value=2)
+        """∂g_ri = Σ_j 2∂Σ_ij g_rj,  ∂D_i = ∂Σ_ii for a symmetric 2∂Σ."""
+        (d_factor, d_diagonal), (factor, _) = grads, tensors
+        own = torch.diagonal(blocks).movedim(-1, 0) * weight
+        torch.div(own.sum_to_size(d_diagonal.shape), 2, out=d_diagonal)
+        for c, d_sigma in enumerate(_weighted(blocks, weight, factor.shape[2])):
+            for top, end in row_groups(len(d_sigma)):
+                rows, out = d_sigma[top:end, :, None], d_factor[top:end, :, c]
+                torch.mul(rows[:, 0], factor[None, 0, :, c], out=out)
+                for j in range(1, len(d_sigma)):
+                    out.addcmul_(rows[:, j], factor[None, j, :, c])
 
 
-def _gram(factor: Tensor) -> Tensor:
-    """Σ_r g_ri g_rj of factors (n, r, p), by rank-one updates that stay in cache."""
-    n, rank, pixels = factor.shape
-    out, groups = factor.new_zeros(n, n, pixels), row_groups(n)
-    for r in range(rank):
-        for top, end in groups:
-            out[top:end, :end].addcmul_(factor[top:end, None, r], factor[None, :end, r])
-    mirror_(out, groups)
-    return out
+def _gram(factor: Tensor, out: Tensor) -> None:
+    """Σ_r g_ri g_rj of factors (n, r, p) in the lower triangle, by rank-one updates in cache."""
+    for top, end in row_groups(len(out)):
+        rows = out[top:end, :end].zero_()
+        for r in range(factor.shape[1]):
+            rows.addcmul_(factor[top:end, None, r], factor[None, :end, r])
 
 
 class _Blocks:
@@ -130,16 +130,17 @@ class _Blocks:
         return tensors[0].shape[2]
 
     @staticmethod
-    def blocks(tensors: tuple[Tensor, ...], cut: slice) -> Iterator[Tensor]:
+    def blocks(tensors: tuple[Tensor, ...], cut: slice, out: Tensor) -> Iterator[None]:
         for c in range(tensors[0].shape[2]):
-            yield tensors[0][:, :, c, cut].clone()
+            out.copy_(tensors[0][:, :, c, cut])
+            yield
 
     @staticmethod
     def pull_back(
-        tensors: tuple[Tensor, ...], grads: tuple[Tensor, ...], grad: Tensor, cut: slice
+        grads: tuple[Tensor, ...], tensors: tuple[Tensor, ...], blocks: Tensor, weight: Tensor
     ) -> None:
-        out = grads[0][..., cut]
-        out += grad.sum_to_size(out.shape)
+        for c, d_sigma in enumerate(_weighted(blocks, weight, grads[0].shape[2])):
+            torch.div(d_sigma, 2, out=grads[0][:, :, c])
 
 
 _Form = type[_LowRank] | type[_Blocks]
@@ -157,11 +158,15 @@ def _form(covariance: Covariance, name: str) -> tuple[_Form, tuple[Tensor, ...]]
 
 
 class _Chunk(NamedTuple):
+    """Σ in the lower triangle, -(Σ⁻¹) and K⁻¹ in full, with the pivots of both."""
+
     c: int
     cut: slice
     sigma: Tensor
-    q: Swept
-    p: Swept
+    minus_inverse: Tensor
+    precision: Tensor
+    q_pivots: Tensor
+    p_pivots: Tensor
 
 
 class _FusedKL(torch.autograd.Function):
@@ -180,21 +185,23 @@ class _FusedKL(torch.autograd.Function):
         needs_p = any(ctx.needs_input_grad[4 + q_form.size :])
         d_q = difference.new_empty(n, n, classes, pixels) if needs_q else None
         d_p = difference.new_empty(n, n, classes, pixels) if needs_p else None
-        chunks = _inverted_chunks(q_form, q_tensors, p_form, p_tensors, difference.shape)
-        for c, cut, sigma, q, p in chunks:
+        for chunk in _inverted_chunks(q_form, q_tensors, p_form, p_tensors, difference.shape):
+            c, cut, sigma, minus_inverse, precision, *both_pivots = chunk
             d = difference[:, c, cut]
             # K⁻¹d, the gradient with respect to m_q
-            weighted = _product(p.inverse, d[:, None]).squeeze(1)
+            weighted = _product(precision, d[:, None]).squeeze(1)
             # ½ [tr(K⁻¹Σ) - n + dᵀK⁻¹d + log|K| - log|Σ|]
-            trace = torch.stack([(a * b).sum(0) for a, b in zip(p.inverse, sigma, strict=True)])
-            kl[c, cut] = (trace.sum(0) - n + (d * weighted).sum(0) + p.logdet - q.logdet) / 2
+            q_logdet, p_logdet = (pivot.log().sum(0) for pivot in both_pivots)
+            squares = _trace(precision, sigma) + (d * weighted).sum(0)
+            kl[c, cut] = (squares - n + p_logdet - q_logdet) / 2
             difference[:, c, cut] = weighted  # in the place of d, which is done with
-            pivots[0, c, cut], pivots[1, c, cut] = q.worst_pivot, p.worst_pivot
+            pivots[0, c, cut], pivots[1, c, cut] = (pivot.amin(0) for pivot in both_pivots)
             if d_q is not None:
                 # 2 ∂KL/∂Σ = K⁻¹ - Σ⁻¹
-                torch.sub(p.inverse, q.inverse, out=d_q[:, :, c, cut])
+                torch.add(precision, minus_inverse, out=d_q[:, :, c, cut])
             if d_p is not None:
-                d_p[:, :, c, cut] = _prior_gradient(sigma, p.inverse, weighted)
+                mirror_(sigma)
+                d_p[:, :, c, cut] = _prior_gradient(sigma, precision, weighted)
         ctx.forms = q_form, p_form
         ctx.save_for_backward(difference, d_q, d_p, *tensors)
         ctx.mean_shape = q_mean.shape
@@ -209,9 +216,19 @@ class _FusedKL(torch.autograd.Function):
         grad_kl = grad_kl.flatten(1)
         grad_mean = (d_mean * grad_kl).view(ctx.mean_shape)
         q_tensors, p_tensors = tuple(tensors[: q_form.size]), tuple(tensors[q_form.size :])
-        q_grads = _pull_back(q_form, q_tensors, d_q, grad_kl / 2)
-        p_grads = _pull_back(p_form, p_tensors, d_p, grad_kl / 2)
+        q_grads = _pull_back(q_form, q_tensors, d_q, grad_kl)
+        p_grads = _pull_back(p_form, p_tensors, d_p, grad_kl)
         return None, None, grad_mean, -grad_mean, *q_grads, *p_grads
+
+
+def _trace(symmetric: Tensor, lower: Tensor) -> Tensor:
+    """tr(AB) of symmetric matrices (n, n, p) from their lower triangles, without a product."""
+    rows = [
+        (a[: i + 1] * b[: i + 1]).sum(0)
+        for i, (a, b) in enumerate(zip(symmetric, lower, strict=True))
+    ]
+    squares = torch.diagonal(symmetric, dim1=0, dim2=1) * torch.diagonal(lower, dim1=0, dim2=1)
+    return 2 * torch.stack(rows).sum(0) - squares.sum(-1)
 
 
 def _prior_gradient(sigma: Tensor, inverse: Tensor, weighted: Tensor) -> Tensor:
@@ -231,13 +248,23 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
 def _pull_back(
     form: _Form, tensors: tuple[Tensor, ...], d_blocks: Tensor | None, grad_kl: Tensor
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of a covariance's tensors from its blocks'; classes that share one add up."""
+    """Gradients of a covariance's tensors from twice its blocks'; classes that share one add up."""
     if d_blocks is None:
         return (None,) * form.size
-    grads = tuple(torch.zeros_like(t) for t in tensors)
+    grads = tuple(torch.empty_like(t, memory_format=torch.contiguous_format) for t in tensors)
     for cut in _chunks(len(d_blocks), grad_kl.shape[1]):
-        form.pull_back(tensors, grads, d_blocks[..., cut] * grad_kl[:, cut], cut)
+        d_here, here = (tuple(t[..., cut] for t in each) for each in (grads, tensors))
+        form.pull_back(d_here, here, d_blocks[..., cut], grad_kl[:, cut])
     return grads
+
+
+def _weighted(blocks: Tensor, weight: Tensor, channels: int) -> Iterator[Tensor]:
+    """Blocks (n, n, c, p) times weights (c, p), class by class, or their sum for one channel."""
+    for c in range(channels):
+        total = blocks[:, :, c] * weight[c]
+        for other in range(1, blocks.shape[2] if channels == 1 else 1):
+            total.addcmul_(blocks[:, :, other], weight[other])
+        yield total
 
 
 def _inverted_chunks(
@@ -250,22 +277,28 @@ def _inverted_chunks(
     """Walk over (class, chunk of pixels); what the classes share is inverted once per chunk."""
     n, classes, pixels = shape
     q_shared, p_shared = q_form.channels(q_tensors) == 1, p_form.channels(p_tensors) == 1
-    for cut in _chunks(n, pixels):
-        q_blocks, p_blocks = q_form.blocks(q_tensors, cut), p_form.blocks(p_tensors, cut)
+    cuts = _chunks(n, pixels)
+    desk = q_tensors[0].new_empty(3, n, n, cuts[0].stop)  # used again: new memory is slow
+    for cut in cuts:
+        sigma, swept, precision = desk[..., : cut.stop - cut.start]
+        q_blocks = q_form.blocks(q_tensors, cut, sigma)
+        p_blocks = p_form.blocks(p_tensors, cut, precision)
         for c in range(classes):
             if c == 0 or not q_shared:
-                sigma = next(q_blocks)
-                q = sweep_(sigma.clone())
+                next(q_blocks)
+                q_pivots = sweep_(swept.copy_(sigma))
+                mirror_(swept)
             if c == 0 or not p_shared:
-                p = sweep_(next(p_blocks))
-            yield _Chunk(c, cut, sigma, q, p)
+                next(p_blocks)
+                p_pivots = sweep_(precision)
+                mirror_(precision.neg_())
+            yield _Chunk(c, cut, sigma, swept, precision, q_pivots, p_pivots)
 
 
-def _chunks(n: int, pixels: int) -> Iterator[slice]:
+def _chunks(n: int, pixels: int) -> list[slice]:
     size = max(SMALL_CHUNK // (n * n), min(LONG_ROW, max(LARGE_CHUNK // (n * n), 1)))
     size = -(-pixels // -(-pixels // size))  # equal chunks, no small rest
-    for start in range(0, pixels, size):
-        yield slice(start, min(start + size, pixels))
+    return [slice(start, min(start + size, pixels)) for start in range(0, pixels, size)]
 
 
 def _working_dtype(dtype: torch.dtype) -> torch.dtype:
