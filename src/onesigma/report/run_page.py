@@ -13,11 +13,14 @@ from onesigma.report.maps import panels
 from onesigma.report.page import Page, Row, Section, Table, write_page
 from onesigma.report.scales import MapScales, scales_for
 from onesigma.training.components import build_dataset
-from onesigma.training.run import Run
+from onesigma.training.predictor import Predictor
 
 
 def write_run_page(
-    run: Run, metrics: Mapping[str, Any] | None = None, shown: int = 6, split: str | None = None
+    run: Predictor,
+    metrics: Mapping[str, Any] | None = None,
+    shown: int = 6,
+    split: str | None = None,
 ) -> Path:
     """Write `report.html` into the folder of a run; returns its path.
 
@@ -64,7 +67,7 @@ def _metrics(metrics: Mapping[str, Any]) -> Section:
 
 
 def _pictures(
-    run: Run, dataset: PixelDataset, scales: MapScales, shown: int, split: str
+    run: Predictor, dataset: PixelDataset, scales: MapScales, shown: int, split: str
 ) -> Section:
     rows = []
     for index in range(min(shown, len(dataset))):

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,14 +32,12 @@ from onesigma.training.files import write_atomically
 from onesigma.training.folder import RunFolder
 from onesigma.training.loading import evaluation_loader, valid_pixels
 from onesigma.training.method import Batch, FunctionalVI, Method, Terms
+from onesigma.training.predictor import Predictor
 from onesigma.training.views import View, whole
-
-if TYPE_CHECKING:
-    from onesigma.training.run import Run
 
 
 def evaluate_run(
-    run: Run, split: str | None = None, seen: Callable[[int, int], None] | None = None
+    run: Predictor, split: str | None = None, seen: Callable[[int, int], None] | None = None
 ) -> dict[str, Any]:
     """Metrics over a split at the size of its targets, as they stand in `metrics.json`.
 
@@ -59,7 +57,7 @@ def evaluate_run(
     return {"run": str(run.path), "split": split, "data_root": config.root, **parts.compute()}
 
 
-def on_data(run: Run, root: str | None, options: Mapping[str, Any]) -> Run:
+def on_data(run: Predictor, root: str | None, options: Mapping[str, Any]) -> Predictor:
     """The run with other data; generated scenes know the truth and tell it.
 
     Args:
@@ -81,7 +79,7 @@ def on_data(run: Run, root: str | None, options: Mapping[str, Any]) -> Run:
 class _Parts:
     """The suites that fit a run and what is known of the data."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Predictor) -> None:
         self.run, labels = run, run.spec.task == "segmentation"
         self.suite = SegmentationSuite(run.spec.classes) if labels else RegressionSuite()
         self.anomaly = AnomalySuite(SEGMENTATION_SCORES if labels else REGRESSION_SCORES)
@@ -162,7 +160,7 @@ class _EpistemicPass:
     on a grid of pixels.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Predictor) -> None:
         assert isinstance(run.method, FunctionalVI)
         self.watched, prior = _Watched(run.method), run.method.prior.prior
         self.run = type(run)(run.folder, run.recipe, self.watched, run.temperature)
@@ -208,7 +206,7 @@ def read_metrics(folder: RunFolder) -> dict[str, Any]:
     return metrics
 
 
-def _check_same_target(run: Run, dataset: PixelDataset) -> None:
+def _check_same_target(run: Predictor, dataset: PixelDataset) -> None:
     if dataset.task != run.spec.task or dataset.classes != run.spec.classes:
         raise RecipeError(
             f"The run predicts {run.spec.task} ({len(run.spec.classes)} classes), the data are for "

@@ -8,13 +8,13 @@ from pathlib import Path
 from onesigma.baselines.base import Prediction
 from onesigma.data.reading import IMAGE_SUFFIXES
 from onesigma.training.errors import RunFolderError
-from onesigma.training.run import Run
+from onesigma.training.predictor import Predictor
 
 Save = Callable[[Prediction, str, Path], list[Path]]
 
 
 def predict_files(
-    run: Run, images: Iterable[str], out: Path, save: Save, memory_mb: float | None = None
+    run: Predictor, images: Iterable[str], out: Path, save: Save, memory_mb: float | None = None
 ) -> tuple[list[str], list[tuple[Path, str]]]:
     """The names of what was predicted, and the files that could not be read, with the reason.
 
