@@ -55,7 +55,7 @@ def symmetric(grad: Tensor, tensor: Tensor) -> Tensor:
         (*q, *p)
         for q, p in itertools.product(
             itertools.product(["low rank", "block", "shared factor"], [1, 3]),
-            itertools.product(["block", "low rank"], [1, 3]),
+            itertools.product(["block", "low rank", "shared factor"], [1, 3]),
         )
     ],
 )

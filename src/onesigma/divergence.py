@@ -80,7 +80,7 @@ class _LowRank:
         return tensors[1].shape[1]
 
     @staticmethod
-    def blocks(tensors: tuple[Tensor, ...], cut: slice, out: Tensor) -> Iterator[None]:
+    def blocks(tensors: tuple[Tensor, ...], cut: slice, out: Tensor) -> Iterator[Tensor]:
         """Σ_ij = Σ_r g_ri g_rj + δ_ij D_i, class by class; a shared product is formed once."""
         factor, diagonal = tensors[0][..., cut], tensors[1][..., cut]
         own = torch.diagonal(out, dim1=0, dim2=1)
@@ -89,7 +89,7 @@ class _LowRank:
                 _gram(factor[:, :, c], out)
                 squares = own.clone()
             torch.add(squares, diagonal[:, c].movedim(0, -1), out=own)
-            yield
+            yield out
 
     @staticmethod
     def pull_back(
@@ -108,11 +108,12 @@ class _LowRank:
 
 
 def _gram(factor: Tensor, out: Tensor) -> None:
-    """Σ_r g_ri g_rj of factors (n, r, p) in the lower triangle, by rank-one updates in cache."""
+    """Σ_r g_ri g_rj of factors (n, r, p), by rank-one updates that stay in cache."""
     for top, end in row_groups(len(out)):
         rows = out[top:end, :end].zero_()
         for r in range(factor.shape[1]):
             rows.addcmul_(factor[top:end, None, r], factor[None, :end, r])
+    mirror_(out)
 
 
 class _Blocks:
@@ -130,10 +131,8 @@ class _Blocks:
         return tensors[0].shape[2]
 
     @staticmethod
-    def blocks(tensors: tuple[Tensor, ...], cut: slice, out: Tensor) -> Iterator[None]:
-        for c in range(tensors[0].shape[2]):
-            out.copy_(tensors[0][:, :, c, cut])
-            yield
+    def blocks(tensors: tuple[Tensor, ...], cut: slice, out: Tensor) -> Iterator[Tensor]:
+        yield from tensors[0][..., cut].unbind(2)
 
     @staticmethod
     def pull_back(
@@ -158,7 +157,7 @@ def _form(covariance: Covariance, name: str) -> tuple[_Form, tuple[Tensor, ...]]
 
 
 class _Chunk(NamedTuple):
-    """Σ in the lower triangle, -(Σ⁻¹) and K⁻¹ in full, with the pivots of both."""
+    """Σ, -(Σ⁻¹) and K⁻¹ of one class and some pixels, with the pivots of both inversions."""
 
     c: int
     cut: slice
@@ -200,7 +199,6 @@ class _FusedKL(torch.autograd.Function):
                 # 2 ∂KL/∂Σ = K⁻¹ - Σ⁻¹
                 torch.add(precision, minus_inverse, out=d_q[:, :, c, cut])
             if d_p is not None:
-                mirror_(sigma)
                 d_p[:, :, c, cut] = _prior_gradient(sigma, precision, weighted)
         ctx.forms = q_form, p_form
         ctx.save_for_backward(difference, d_q, d_p, *tensors)
@@ -221,14 +219,9 @@ class _FusedKL(torch.autograd.Function):
         return None, None, grad_mean, -grad_mean, *q_grads, *p_grads
 
 
-def _trace(symmetric: Tensor, lower: Tensor) -> Tensor:
-    """tr(AB) of symmetric matrices (n, n, p) from their lower triangles, without a product."""
-    rows = [
-        (a[: i + 1] * b[: i + 1]).sum(0)
-        for i, (a, b) in enumerate(zip(symmetric, lower, strict=True))
-    ]
-    squares = torch.diagonal(symmetric, dim1=0, dim2=1) * torch.diagonal(lower, dim1=0, dim2=1)
-    return 2 * torch.stack(rows).sum(0) - squares.sum(-1)
+def _trace(left: Tensor, right: Tensor) -> Tensor:
+    """tr(AB) of symmetric matrices (n, n, p), row by row without a temporary of all products."""
+    return torch.stack([(a * b).sum(0) for a, b in zip(left, right, strict=True)]).sum(0)
 
 
 def _prior_gradient(sigma: Tensor, inverse: Tensor, weighted: Tensor) -> Tensor:
@@ -278,21 +271,20 @@ def _inverted_chunks(
     n, classes, pixels = shape
     q_shared, p_shared = q_form.channels(q_tensors) == 1, p_form.channels(p_tensors) == 1
     cuts = _chunks(n, pixels)
-    desk = q_tensors[0].new_empty(3, n, n, cuts[0].stop)  # used again: new memory is slow
+    desk = q_tensors[0].new_empty(4, n, n, cuts[0].stop)  # used again: new memory is slow
     for cut in cuts:
-        sigma, swept, precision = desk[..., : cut.stop - cut.start]
-        q_blocks = q_form.blocks(q_tensors, cut, sigma)
-        p_blocks = p_form.blocks(p_tensors, cut, precision)
+        q_desk, minus_inverse, p_desk, precision = desk[..., : cut.stop - cut.start]
+        q_blocks = q_form.blocks(q_tensors, cut, q_desk)
+        p_blocks = p_form.blocks(p_tensors, cut, p_desk)
         for c in range(classes):
             if c == 0 or not q_shared:
-                next(q_blocks)
-                q_pivots = sweep_(swept.copy_(sigma))
-                mirror_(swept)
+                sigma = next(q_blocks)
+                q_pivots = sweep_(minus_inverse.copy_(sigma))
+                mirror_(minus_inverse)
             if c == 0 or not p_shared:
-                next(p_blocks)
-                p_pivots = sweep_(precision)
+                p_pivots = sweep_(precision.copy_(next(p_blocks)))
                 mirror_(precision.neg_())
-            yield _Chunk(c, cut, sigma, swept, precision, q_pivots, p_pivots)
+            yield _Chunk(c, cut, sigma, minus_inverse, precision, q_pivots, p_pivots)
 
 
 def _chunks(n: int, pixels: int) -> list[slice]:
