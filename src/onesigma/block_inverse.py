@@ -1,8 +1,8 @@
 """Inverses and log-determinants of many small symmetric matrices, image axes leading.
 
-`sweep` is what the library runs. `recursion` is the paper's algorithm with its slips corrected (the
-Schur complement has K⁻¹, the off-diagonal block has a minus sign), kept as a twin for tests and
-benchmarks: evaluated as printed it costs O(n⁴) per output and loses digits in float32.
+`sweep_` is what the library runs. `recursion` is the paper's algorithm with its slips corrected
+(the Schur complement has K⁻¹, the off-diagonal block has a minus sign), kept as a twin for tests
+and benchmarks: evaluated as printed it costs O(n⁴) per output and loses digits in float32.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def sweep_(matrices: Float[Tensor, "n n p"]) -> Float[Tensor, "n p"]:
     pivots, v = matrices.new_empty(2, n, outputs)
     tiles = [(matrices[a:b, :b], v[a:b, None], v[None, :b]) for a, b in row_groups(n)]
     for k in range(n):
-        above, below = matrices[k, : k + 1], matrices[k + 1 :, k]
+        left, below = matrices[k, : k + 1], matrices[k + 1 :, k]
         pivots[k] = matrices[k, k]
         root = pivots[k].rsqrt()
-        torch.mul(above, root, out=v[: k + 1])
+        torch.mul(left, root, out=v[: k + 1])
         torch.mul(below, root, out=v[k + 1 :])
         for tile, rows, columns in tiles:
             tile.addcmul_(rows, columns, value=-1)
-        torch.mul(v[: k + 1], root, out=above)
+        torch.mul(v[: k + 1], root, out=left)
         torch.mul(v[k + 1 :], root, out=below)
         torch.mul(root, -root, out=matrices[k, k])
     return pivots
