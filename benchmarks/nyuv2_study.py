@@ -1,9 +1,10 @@
 """The search for settings of nyuv2-small: one fold, one seed, trained with some settings changed.
 
-    python benchmarks/nyuv2_study.py --root NYUV2 --runs RUNS stages.epochs=40 stages.kl_weight=0.2
+    python benchmarks/nyuv2_study.py --root NYUV2 --runs RUNS --fold 2 stages.kl_weight=0.4
 
-Scores the images of fold 0 and every eighth of its training images, since the difference between
-the two is what the settings are about, and adds a line to `results/nyuv2_study.jsonl`.
+Scores the images of the fold and every eighth of its training images, since the difference between
+the two is what the settings are about, and adds a line to `results/nyuv2_study.jsonl`. Lines that
+name no fold are of fold 0.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from onesigma.metrics import RegressionSuite
 from onesigma.training import load
 from real_images import DEPTH_SIZE, FOLDS, Predict, depth
 
+# what the recipe was during the search, but for what is given
+BASE = {"transform.name": "affine", "method.context_weight": "1.0"}
 SHOWN = (
     "rel", "rms", "nll", "crps", "ause_rms", "image_calibration", "set_calibration",
     "coverage_0.5", "coverage_0.9",
@@ -36,14 +39,18 @@ def scores(predict: Predict, data: PixelDataset) -> dict[str, float]:
     return {name: round(found[name], 4) for name in SHOWN}
 
 
-def study(settings: dict[str, str], root: str, runs: Path) -> dict[str, Any]:
-    out = runs / ("-".join(f"{key}={value}" for key, value in settings.items()) or "recipe")
-    settings = {"data.root": root, "data.options.fold": f"[0, {FOLDS}]", **settings}
+def study(settings: dict[str, str], fold: int, root: str, runs: Path) -> dict[str, Any]:
+    name = "-".join(f"{key}={value}" for key, value in settings.items()) or "recipe"
+    out = runs / f"{name}-fold{fold}"
+    settings = {"data.root": root, "data.options.fold": f"[{fold}, {FOLDS}]", **BASE, **settings}
     words = [w for key, value in settings.items() for w in (f"--{key}", value)]
-    if onesigma(["train", "nyuv2-small", "--out", str(out), *words, "--quiet"]):
+    resume = ["--resume"] if (out / "config.yaml").is_file() else []
+    if onesigma(["train", "nyuv2-small", "--out", str(out), *words, *resume, "--quiet"]):
         raise SystemExit(f"Training {out} failed.")
     predict = load(out).predict
-    unseen, seen = (NYUv2(root, split, DEPTH_SIZE, fold=(0, FOLDS)) for split in ("val", "train"))
+    unseen, seen = (
+        NYUv2(root, split, DEPTH_SIZE, fold=(fold, FOLDS)) for split in ("val", "train")
+    )
     return {
         "unseen": scores(predict, unseen),
         "seen": scores(predict, Spread(seen, len(seen) // 8)),
@@ -54,11 +61,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", required=True, help="of NYUv2")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--fold", type=int, default=0)
     parser.add_argument("settings", nargs="*", help="key=value of the recipe")
     options = parser.parse_args()
     torch.set_num_threads(1)
     settings = dict(setting.split("=", 1) for setting in options.settings)
-    line = {"settings": settings, **study(settings, options.root, options.runs)}
+    found = study(settings, options.fold, options.root, options.runs)
+    line = {"settings": settings, "fold": options.fold, **found}
     with (RESULTS / "nyuv2_study.jsonl").open("a") as file:
         file.write(json.dumps(line) + "\n")
     print(json.dumps(line, indent=1))

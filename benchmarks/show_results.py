@@ -121,6 +121,10 @@ ROWS = {
     "ours-unlabelled-100": "unlabelled weight 100",
     "ours-context-1": "context weight 1",
     "ours-context-1-dropout": "and trained with dropout",
+    "ours-rank-4": "rank 4",
+    "ours-joint-statistics": "context with joint statistics",
+    "ours-learned-prior": "learned prior scale",
+    "ours-prior-start": "start at the prior's variance",
 }
 CAMVID = ("miou", "nll", "ece", "image_calibration", "aurc")
 NYUV2 = (
@@ -192,16 +196,42 @@ def amounts(results: Mapping[str, Any]) -> None:
                 print(f"{run}, {split}: {means}, NLL {digits(scores[split]['set']['nll'])}")
 
 
+def odd_scenes(results: Mapping[str, Any]) -> None:
+    """Generated scenes: the fit of normal ones, then AUROC / FPR95 of pixels and of images."""
+    kinds = ("objects", "night", "fog", "sensor")
+    print(f"\n| | score | mIoU | NLL | ECE | {' | '.join(kinds)} |\n|{'---|' * 9}")
+    for method in results["settings"]:
+        runs = [x for name, x in results["runs"].items() if name.rpartition(" ")[0] == method]
+        fit = [
+            digits(statistics.mean(x["normal"][m] for x in runs)) for m in ("miou", "nll", "ece")
+        ]
+        for score in ("entropy", "mutual information"):
+            cells = [
+                "<br>".join(_found(runs, kind, score, w) for w in ("pixels", "images"))
+                for kind in kinds
+            ]
+            print(f"| {method} ({len(runs)}) | {score} | {' | '.join((*fit, *cells))} |")
+
+
+def _found(runs: Sequence[Any], kind: str, score: str, where: str) -> str:
+    auroc, fpr95 = (
+        digits(statistics.mean(run[kind][score][where][m] for run in runs))
+        for m in ("auroc", "fpr95")
+    )
+    return f"{auroc} / {fpr95}"
+
+
 def main() -> None:
     camvid_results = json.loads((RESULTS / "real_images_camvid.json").read_text())
     for split in ("held out", "val"):
         comparison(camvid_results, ROWS, split, CAMVID)
     detection(camvid_results)
     amounts(camvid_results)
-    for task in ("nyuv2", "nyuv2_short"):
+    for task in ("nyuv2", "nyuv2_metres", "nyuv2_short"):
         rooms_results = json.loads((RESULTS / f"real_images_{task}.json").read_text())
         names = {name: name for name in rooms_results["methods"]}
         comparison(rooms_results, names, "folds", NYUV2)
+    odd_scenes(json.loads((RESULTS / "scenes_odd.json").read_text()))
     camvid().savefig(IMAGES / "results_camvid.png", dpi=130)
 
 

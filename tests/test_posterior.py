@@ -5,7 +5,14 @@ import torch
 from torch import Tensor, nn
 
 from onesigma.covariance import LowRankCovariance, MarginalCovariance
-from onesigma.posterior import HeadOptions, VariationalGP, bend, evaluating, unbend
+from onesigma.posterior import (
+    CovarianceHeads,
+    HeadOptions,
+    VariationalGP,
+    bend,
+    evaluating,
+    unbend,
+)
 from onesigma.wrap import wrap
 
 
@@ -30,6 +37,7 @@ OPTIONS = [
     HeadOptions(shared_factors=True, scale="shared"),
     HeadOptions(stride=4, scale="none"),
     HeadOptions(stride=3, shared_factors=True),
+    HeadOptions(whole_image=True),
 ]
 
 
@@ -75,6 +83,54 @@ def test_training_starts_near_the_prior(variance) -> None:  # type: ignore[no-un
     assert abs(q.mean.mean() - 0.5) < 0.4
     assert 0.5 * variance < q.variance.mean() < 2 * variance
     assert (log_scale + 1.0).abs().max() < 0.3
+
+
+@pytest.mark.parametrize("whole_image", [False, True])
+def test_only_a_variance_of_the_whole_image_sees_far_pixels(whole_image: bool) -> None:
+    torch.manual_seed(0)
+    heads = CovarianceHeads(6, 2, 3, 1e-3, HeadOptions(whole_image=whole_image))
+    features = torch.randn(2, 6, 13, 18)
+    if heads.whole_image is not None:
+        torch.testing.assert_close(heads.whole_image(features), torch.zeros(2, 1, 1, 1))
+        nn.init.normal_(heads.whole_image.out.weight)
+    elsewhere = features.clone()
+    elsewhere[0, :, 8:] += 3.0
+    change = (heads.diagonal(elsewhere) - heads.diagonal(features)).abs()[:, :, :8]
+    assert bool((change[0] > 0).all()) is whole_image
+    assert change[1].max() == 0
+    torch.testing.assert_close(
+        heads.factors(elsewhere)[:, ..., :8, :], heads.factors(features)[:, ..., :8, :]
+    )
+
+
+def test_a_black_image_has_gradients() -> None:
+    heads = CovarianceHeads(6, 2, 3, 1e-3, HeadOptions(whole_image=True))
+    nn.init.normal_(heads.whole_image.out.weight)  # type: ignore[union-attr]
+    features = torch.zeros(1, 6, 5, 7, requires_grad=True)
+    (slope,) = torch.autograd.grad(heads.diagonal(features).sum(), features)
+    assert slope.isfinite().all()
+
+
+def test_what_no_pixel_shows_can_be_learned_from_the_whole_image() -> None:
+    """Features of odd images are wider by a third: log D, linear in a pixel, cannot tell them."""
+    g = torch.Generator().manual_seed(0)
+    features = torch.randn(16, 4, 12, 12, generator=g)
+    features[8:] *= 4 / 3
+    wanted = torch.full((16, 1, 1, 1), 0.1)
+    wanted[8:] = 1.0
+    left = {}
+    for whole_image in (False, True):
+        torch.manual_seed(0)
+        heads = CovarianceHeads(4, 1, 1, 1e-3, HeadOptions(whole_image=whole_image))
+        optimiser = torch.optim.Adam(heads.parameters(), 0.02)
+        for _ in range(200):
+            ratio = heads.diagonal(features) / wanted
+            loss = 0.5 * (ratio - 1 - ratio.log()).mean()
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+        left[whole_image] = loss.item()
+    assert left[True] < 0.1 * left[False]
 
 
 def test_log_scales_stay_in_their_bounds() -> None:

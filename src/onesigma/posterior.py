@@ -2,7 +2,8 @@
 
     q(f) = N(h(x), Σ),  Σ_ij = (1/L) Σ_k g_k(x_i) g_k(x_j) + δ_ij D(x_i)    (paper eq. q_covariance)
 
-h, g, D and log σ are 1 × 1 convolutions of the same feature maps: LC + 3C channels.
+h, g, D and log σ are 1 × 1 convolutions of the same feature maps: LC + 3C channels. What is odd
+about an image need not show in every pixel, so D may also see the image as a whole.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ class HeadOptions:
             L + 3C channels instead of LC + 3C.
         stride: compute the factors on features averaged over stride × stride pixels, and
             up-sample them bilinearly.
+        whole_image: multiply D by a factor that is learned from the statistics of the image's
+            features, so that an odd image can be unsure everywhere; in tiled prediction each tile
+            is an image.
         mean: of q at the start of training.
         variance: of q at the start of training; choose the prior's.
         log_scale: log σ at the start of training.
@@ -49,6 +53,7 @@ class HeadOptions:
     scale: Scale = "output"
     shared_factors: bool = False
     stride: int = 1
+    whole_image: bool = False
     mean: float = 0.0
     variance: float = 0.25
     log_scale: float = 0.0
@@ -67,6 +72,29 @@ class HeadOptions:
                 f"variance must be positive and stride at least 1, got {self.variance} and "
                 f"{self.stride}."
             )
+
+
+class WholeImage(nn.Module):
+    """One number for an image from mean and deviation of each of its features; 0 at the start.
+
+    Args:
+        features: channels that come in.
+        width: of the hidden layer.
+    """
+
+    def __init__(self, features: int, width: int = 32) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(2 * features, width)
+        self.out = nn.Linear(width, 1)
+        nn.init.zeros_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "n 1 1 1"]:
+        """Out of relu of hidden of the statistics."""
+        variance, mean = torch.var_mean(features, (2, 3), correction=0)
+        # the root has no gradient at 0, where features are constant: a black image
+        statistics = torch.cat([mean, (variance + 1e-6).sqrt()], 1)
+        return self.out(self.hidden(statistics).relu())[:, :, None, None]
 
 
 class CovarianceHeads(nn.Module):
@@ -93,6 +121,7 @@ class CovarianceHeads(nn.Module):
         self.outputs = outputs
         self.factor = nn.Conv2d(features, rank * self.channels, 1)
         self.log_diagonal = nn.Conv2d(features, outputs, 1)
+        self.whole_image = WholeImage(features) if options.whole_image else None
         scales = {"output": outputs, "shared": 1, "none": 0}[options.scale]
         self.log_scale = nn.Conv2d(features, scales, 1) if scales else None
         self._start_near_the_prior()
@@ -112,8 +141,11 @@ class CovarianceHeads(nn.Module):
                 self.log_scale.bias.fill_(start)  # type: ignore[union-attr]
 
     def diagonal(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "n c h w"]:
-        """D = min_diagonal + exp(bounded head)."""
-        return self.min_diagonal + bend(self.log_diagonal(features), LOG_DIAGONAL_BOUNDS).exp()
+        """D = min_diagonal + exp(bounded head), the head of the pixel plus that of the image."""
+        head = self.log_diagonal(features)
+        if self.whole_image is not None:
+            head = head + self.whole_image(features)
+        return self.min_diagonal + bend(head, LOG_DIAGONAL_BOUNDS).exp()
 
     def scale(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "n s h w"]:
         """Log σ, bounded; zeros with one channel when there is none."""

@@ -151,6 +151,7 @@ class PosteriorConfig:
             likelihood wants.
         shared_factors: one set of factors for all outputs.
         stride: of the factors, in pixels.
+        whole_image: let the variance see the whole image, so that an odd one is unsure everywhere.
         mean: of q at the start; null for the prior's.
         variance: of q at the start; null for the prior's.
         context_statistics: running or joint (the published code).
@@ -161,6 +162,7 @@ class PosteriorConfig:
     scale: Literal["output", "shared", "none"] | None = None
     shared_factors: bool = False
     stride: int = 1
+    whole_image: bool = False
     mean: float | None = None
     variance: float | None = None
     context_statistics: Literal["running", "joint"] = "running"
