@@ -25,7 +25,7 @@ from onesigma.training import load
 from real_images import DEPTH_SIZE, FOLDS, Predict, depth
 
 # what the recipe was during the search, but for what is given
-BASE = {"transform.name": "affine", "method.context_weight": "1.0"}
+BASE = {"transform.name": "affine"}
 SHOWN = (
     "rel", "rms", "nll", "crps", "ause_rms", "image_calibration", "set_calibration",
     "coverage_0.5", "coverage_0.9",

@@ -30,14 +30,13 @@ SEEDS = 3
 # neither colours nor sensor noise: night and the failing sensor are then of no generator's family
 OTHER_FAMILIES = ["shuffled_patches", "pasted_mixtures", "frequency_noise"]
 METHODS: dict[str, dict[str, Any]] = {
-    "ours": {},
-    "ours with other contexts": {
-        "context.options.generators": [{"name": name} for name in OTHER_FAMILIES]
-    },
-    "ours, B/N": {"stages.correlated_pixels": 1, "method.context_weight": 1.0},
-    "ours, context weight 1": {"method.context_weight": 1.0},
     "deterministic": {"method.name": "deterministic"},
     "MC dropout": {"method.name": "mc_dropout", "network.options.dropout": 0.1},
+    "onesigma": {},
+    "onesigma, variance of the pixel": {"posterior.whole_image": False},
+    "onesigma, other contexts": {
+        "context.options.generators": [{"name": name} for name in OTHER_FAMILIES],
+    },
 }
 ALL = {
     f"{method} {seed}": {"seed": seed, **settings}

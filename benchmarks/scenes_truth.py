@@ -36,7 +36,11 @@ TEST_SCENES = 100
 WRONG = (0.0, 0.3)
 DEPTH = {"ours": {}, "heteroscedastic": {"method.name": "heteroscedastic"}}
 # what the recipe was when the labels were studied
-EVERY_PIXEL = {"stages.correlated_pixels": 1, "method.context_weight": 1.0}
+BEFORE = {
+    "stages.correlated_pixels": 1,
+    "method.context_weight": 1.0,
+    "posterior.whole_image": False,
+}
 LABELS: dict[str, dict[str, Any]] = {
     "scale per class": {"likelihood.options.scale": "class"},
     "shared scale": {"likelihood.options.scale": "shared"},
@@ -151,7 +155,7 @@ def main() -> None:
             }
             for name, settings in LABELS.items():
                 out = options.runs / f"labels-{name.replace(' ', '-').replace('/', '-')}-{wrong}"
-                run = train("scenes-segmentation", out, {**data, **EVERY_PIXEL, **settings})
+                run = train("scenes-segmentation", out, {**data, **BEFORE, **settings})
                 found[f"{name}, {wrong:.0%} of labels wrong"] = labels(run)
     print(write(f"scenes_{options.what}", {"test scenes": TEST_SCENES, **found}))
 

@@ -90,6 +90,7 @@ def demo_recipe(task: Task, epochs: int, options: DemoOptions) -> dict[str, Any]
         "epochs": epochs,
         "batch": BATCH,
         "kl_weight": "data",
+        "correlated_pixels": 10 if task == "segmentation" else 1,
         "optimiser": {"name": "adamw", "lr": 3e-3, "schedule": "cosine"},
     }
     return {
