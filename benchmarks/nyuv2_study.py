@@ -22,10 +22,8 @@ from onesigma.data import NYUv2, Spread
 from onesigma.data.base import PixelDataset
 from onesigma.metrics import RegressionSuite
 from onesigma.training import load
-from real_images import DEPTH_SIZE, FOLDS, Predict, depth
+from real_images import DEPTH_SIZE, FOLDS, METRES, Predict, depth
 
-# what the recipe was during the search, but for what is given
-BASE = {"transform.name": "affine"}
 SHOWN = (
     "rel", "rms", "nll", "crps", "ause_rms", "image_calibration", "set_calibration",
     "coverage_0.5", "coverage_0.9",
@@ -42,7 +40,8 @@ def scores(predict: Predict, data: PixelDataset) -> dict[str, float]:
 def study(settings: dict[str, str], fold: int, root: str, runs: Path) -> dict[str, Any]:
     name = "-".join(f"{key}={value}" for key, value in settings.items()) or "recipe"
     out = runs / f"{name}-fold{fold}"
-    settings = {"data.root": root, "data.options.fold": f"[{fold}, {FOLDS}]", **BASE, **settings}
+    # in metres unless told: what the recipe was during the search
+    settings = {"data.root": root, "data.options.fold": f"[{fold}, {FOLDS}]", **METRES, **settings}
     words = [w for key, value in settings.items() for w in (f"--{key}", value)]
     resume = ["--resume"] if (out / "config.yaml").is_file() else []
     if onesigma(["train", "nyuv2-small", "--out", str(out), *words, *resume, "--quiet"]):

@@ -8,8 +8,8 @@
 `plan` lists the runs, `train` makes one or goes on with it, `score` measures one (or "ensemble",
 "temperature"), `table` compares all that are measured and writes `results/real_images_camvid.json`.
 CamVid is trained without the sequence 0006R0, which is scored beside val; NYUv2 in five folds of
-train and val, the baselines in metres, where they do better than in their logarithm; "nyuv2_short"
-with the first settings of the recipe: in metres, 12 epochs and weight B/10N.
+train and val, the baselines in metres; "nyuv2_short" with the first settings of the recipe: in
+metres, 12 epochs and weight B/10N.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class WholeImage(nn.Module):
         nn.init.zeros_(self.out.bias)
 
     def forward(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "n 1 1 1"]:
-        """Out of relu of hidden of the statistics."""
+        """One hidden layer on the statistics."""
         variance, mean = torch.var_mean(features, (2, 3), correction=0)
         # the root has no gradient at 0, where features are constant: a black image
         statistics = torch.cat([mean, (variance + 1e-6).sqrt()], 1)
