@@ -93,7 +93,7 @@ def depth(run: Run) -> dict[str, Any]:
             sample["target"],
             sample["target"].isfinite(),
         )
-        errors.update(law.mean, target[None])
+        errors.update(law.mean, target[None], median=law.median)
         nll.update(law, target[None])
         noise.update(law.aleatoric[0].sqrt(), sample["noise"], valid)
         maps = {

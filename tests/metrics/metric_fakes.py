@@ -40,6 +40,10 @@ class Normal:
         return Normal(self.mean[images], self.std[images])
 
     @property
+    def median(self):
+        return self.mean
+
+    @property
     def variance(self):
         return self.std**2
 

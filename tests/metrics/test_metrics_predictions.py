@@ -48,6 +48,23 @@ def test_targets_drawn_from_the_prediction_are_calibrated(likelihood, generator)
     assert found["set"]["aurg_rms"] > 0
 
 
+def test_errors_of_a_skewed_law_are_those_of_its_median_and_mean(generator):
+    q, log_scale = field(generator)
+    prediction = Gaussian().predict(q, log_scale).in_unit(Log())
+    target = prediction.quantile(torch.rand(q.mean.shape, generator=generator))
+    suite = RegressionSuite()
+    suite.update(prediction, target)
+    found = suite.compute(resamples=2)["set"]
+    mean, median = prediction.mean, prediction.median
+    relative = {"mean": (mean - target).abs() / target, "median": (median - target).abs() / target}
+    square = {"mean": (mean - target).square(), "median": (median - target).square()}
+    assert found["rel"] == pytest.approx(relative["median"].mean().item(), rel=1e-5)
+    assert found["rms"] == pytest.approx(square["mean"].mean().sqrt().item(), rel=1e-5)
+    # each is the better guess for its error
+    assert relative["median"].mean() < 0.99 * relative["mean"].mean()
+    assert square["mean"].mean() < 0.99 * square["median"].mean()
+
+
 def test_scores_of_a_regression_find_a_noisy_region(generator):
     q, log_scale = field(generator)
     region = torch.zeros(3, 40, 50, dtype=torch.bool)

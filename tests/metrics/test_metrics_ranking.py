@@ -59,10 +59,12 @@ def test_sparsification_against_sorting(generator, magnitude):
     target = (mean + std * torch.randn(std.shape, generator=generator)).clamp_min(0.2)
     valid = torch.rand(2, 80, 90, generator=generator) > 0.2
     metric = Sparsification()
-    metric.update(std * magnitude, mean, target, valid)
+    median = 0.9 * mean
+    metric.update(std * magnitude, mean, target, valid, median)
     scores = {name: value.item() for name, value in metric.compute().items()}
-    key, m, y = (x[:, 0][valid].double().numpy() for x in (std, mean, target))
-    for name, error, root in (("rel", abs(m - y) / y, False), ("rms", (m - y) ** 2, True)):
+    maps = (std, mean, median, target)
+    key, mu, m, y = (x[:, 0][valid].double().numpy() for x in maps)
+    for name, error, root in (("rel", abs(m - y) / y, False), ("rms", (mu - y) ** 2, True)):
         curve, oracle = (slow_curve(k, error, 50, root) for k in (key, error))
         ause = np.trapezoid(curve - oracle, dx=1 / 50)
         aurg = curve[0] - np.trapezoid(curve, dx=1 / 50)

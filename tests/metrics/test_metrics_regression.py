@@ -34,18 +34,22 @@ def value(metric, *batch):
 
 def test_depth_errors_against_numpy(batch):
     prediction, target, valid = batch
-    m, y = chosen(prediction.mean, valid), chosen(target, valid)
+    median = 0.9 * prediction.mean
+    mean, m, y = (chosen(x, valid) for x in (prediction.mean, median, target))
     ratio = np.maximum(m / y, y / m)
     expected = {
         "rel": (abs(m - y) / y).mean(),
         "log10": abs(np.log10(m) - np.log10(y)).mean(),
-        "rms": ((m - y) ** 2).mean() ** 0.5,
+        "rms": ((mean - y) ** 2).mean() ** 0.5,
         **{f"delta{i}": (ratio < 1.25**i).mean() for i in (1, 2, 3)},
     }
-    found = value(DepthErrors(), prediction.mean, target, valid)
+    found = value(DepthErrors(), prediction.mean, target, valid, median)
     assert found.keys() == expected.keys()
     for name, entry in expected.items():
         assert found[name].item() == pytest.approx(entry, abs=1e-12), name
+    alone = value(DepthErrors(), median, target, valid)
+    assert alone["rel"] == found["rel"]
+    assert alone["rms"] != found["rms"]
     assert 0 < expected["delta1"] < 1
 
 

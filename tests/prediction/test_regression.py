@@ -41,6 +41,14 @@ def test_gaussian_in_a_log_unit_is_log_normal():
     assert unit.crps(full(-2.0)).item() == pytest.approx(2 + at_zero, rel=1e-6)
 
 
+@pytest.mark.parametrize("transform", [Affine(0.3, 2.0), Log(0.2, 0.7)])
+@pytest.mark.parametrize("likelihood", [Laplace(), Gaussian()])
+def test_the_median_is_the_half_quantile(likelihood, transform):
+    unit = predict(likelihood, sigma=0.2).in_unit(transform)
+    assert unit.median.item() == pytest.approx(unit.quantile(0.5).item(), rel=1e-9)
+    assert unit.cdf(unit.median).item() == pytest.approx(0.5, abs=1e-9)
+
+
 def test_crps_by_quadrature_in_a_log_unit():
     model = predict(Laplace(), sigma=0.2)
     unit = model.in_unit(Log(0.2, 0.7))

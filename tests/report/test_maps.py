@@ -46,6 +46,7 @@ def test_arrays_of_depth_are_standard_deviations() -> None:
     np.testing.assert_allclose(arrays["epistemic"], 3.0, rtol=1e-5)
     np.testing.assert_allclose(arrays["aleatoric"], 0.5 * 2**0.5, rtol=1e-5)  # Laplace: 2σ²
     np.testing.assert_allclose(arrays["total"], (9 + 0.5) ** 0.5, rtol=1e-5)
+    np.testing.assert_array_equal(arrays["median"], arrays["prediction"])  # an even law
 
 
 @pytest.mark.parametrize("task", ["segmentation", "depth"])

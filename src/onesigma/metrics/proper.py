@@ -32,6 +32,10 @@ class ValueLaw(Protocol):
         """E y."""
 
     @property
+    def median(self) -> Tensor:
+        """The ½-quantile."""
+
+    @property
     def variance(self) -> Tensor:
         """V y."""
 

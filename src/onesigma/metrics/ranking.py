@@ -57,6 +57,7 @@ class RiskCoverage(HistogramMetric):
 class Sparsification(HistogramMetric):
     """AUSE and AURG: error of the pixels left when the most uncertain k/K are removed, k = 0..K.
 
+    Errors are |m − y|/y of the median m, and (μ − y)² of the mean μ, as in `DepthErrors`.
     AUSE is the trapezoid area between that curve and the oracle's, which removes the largest
     errors; AURG the area between the constant error of random removal and the curve. All curves
     but the constant end at 0 when nothing is left. Normalised areas have curves divided by the
@@ -77,20 +78,30 @@ class Sparsification(HistogramMetric):
         mean: Float[Tensor, "n c h w"],
         target: Float[Tensor, "n c h w"],
         valid: Bool[Tensor, "n h w"] | None = None,
+        median: Float[Tensor, "n c h w"] | None = None,
     ) -> None:
-        """Add images."""
-        mask = target_mask(target, valid)
-        self.add_histograms(self.count(*output_pixels(mask, uncertainty, mean, target)))
+        """Add images.
+
+        Args:
+            uncertainty: larger = less sure.
+            mean: of the predictive law, or the only prediction there is.
+            target: true values.
+            valid: pixels to count, default finite targets.
+            median: of the predictive law, default the mean.
+        """
+        maps = (uncertainty, mean, target, mean if median is None else median)
+        self.add_histograms(self.count(*output_pixels(target_mask(target, valid), *maps)))
 
     def count(
         self,
         uncertainty: Float[Tensor, "p"],
         mean: Float[Tensor, "p"],
         target: Float[Tensor, "p"],
+        median: Float[Tensor, "p"],
     ) -> dict[str, ScoreHistogram]:
         """Errors by uncertainty, and by themselves."""
         error = (mean - target).abs()
-        relative = torch.where(target > 0, error / target, torch.nan)
+        relative = torch.where(target > 0, (median - target).abs() / target, torch.nan)
         return {
             "uncertainty": ScoreHistogram.of(uncertainty, relative, error.double().square()),
             "oracle_rel": ScoreHistogram.of(relative, relative),

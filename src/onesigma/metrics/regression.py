@@ -28,9 +28,10 @@ _POSITIVE_SUMS = ("relative", "log10", "delta1", "delta2", "delta3")
 class DepthErrors(CountMetric):
     """The errors of depth estimation, over all valid pixels and outputs.
 
-    rel = mean |m − y|/y, log10 = mean |log₁₀ m − log₁₀ y|, rms = √mean (m − y)²,
-    delta_i = share of max(m/y, y/m) < 1.25ⁱ. All but rms need positive targets and are NaN if one
-    is not.
+    rel = mean |m − y|/y, log10 = mean |log₁₀ m − log₁₀ y|, delta_i = share of
+    max(m/y, y/m) < 1.25ⁱ, rms = √mean (μ − y)². All but rms need positive targets and are NaN if
+    one is not. m is the median of the law, which |log m − log y| is least for in expectation, and
+    μ its mean, which (μ − y)² is least for; they differ where the law is skewed.
 
     Args:
         floor: predictions below it are raised to it in log10 and delta, which need positive ones.
@@ -46,16 +47,27 @@ class DepthErrors(CountMetric):
         mean: Float[Tensor, "n c h w"],
         target: Float[Tensor, "n c h w"],
         valid: Bool[Tensor, "n h w"] | None = None,
+        median: Float[Tensor, "n c h w"] | None = None,
     ) -> None:
-        """Add images."""
-        self.add(self.count(*output_pixels(target_mask(target, valid), mean, target)))
+        """Add images.
 
-    def count(self, mean: Float[Tensor, "p"], target: Float[Tensor, "p"]) -> Counts:
+        Args:
+            mean: of the predictive law, or the only prediction there is.
+            target: true values.
+            valid: pixels to count, default finite targets.
+            median: of the predictive law, default the mean.
+        """
+        maps = (mean, target, mean if median is None else median)
+        self.add(self.count(*output_pixels(target_mask(target, valid), *maps)))
+
+    def count(
+        self, mean: Float[Tensor, "p"], target: Float[Tensor, "p"], median: Float[Tensor, "p"]
+    ) -> Counts:
         """Summed errors."""
-        error = (mean - target).double()
+        error = (median - target).double()
         positive = torch.where(target > 0, target, torch.nan)
         # max(m/y, y/m) < 1.25ⁱ ⇔ |log₁₀ m − log₁₀ y| < i log₁₀ 1.25
-        log10 = (mean.clamp_min(self.floor).double() / positive).log10().abs()
+        log10 = (median.clamp_min(self.floor).double() / positive).log10().abs()
         limit = torch.tensor(1.25, dtype=torch.float64).log10().item()
         undefined = 0 * log10.sum()
         near = {f"delta{i}": (log10 < i * limit).sum() + undefined for i in (1, 2, 3)}
@@ -63,7 +75,7 @@ class DepthErrors(CountMetric):
             "relative": (error.abs() / positive).sum(),
             "log10": log10.sum(),
             **near,
-            "square": error.square().sum(),
+            "square": (mean - target).double().square().sum(),
             "pixels": count_of(error),
         }
 

@@ -109,14 +109,14 @@ class RegressionSuite(Suite):
         self, prediction: Any, target: Float[Tensor, "1 c h w"], mask: Bool[Tensor, "1 h w"]
     ) -> tuple[dict[str, Any], ImageCounts]:
         safe = fill_invalid(target, mask, prediction.mean)
-        maps = (prediction.mean, target, prediction.variance, prediction.cdf(safe))
-        mean, truth, variance, cdf = output_pixels(mask, *maps)
+        points = output_pixels(mask, prediction.mean, target, prediction.median)
+        variance, cdf = output_pixels(mask, prediction.variance, prediction.cdf(safe))
         log_prob, crps = output_pixels(mask, prediction.log_prob(safe), prediction.crps(safe))
-        areas = self.sparsification.count(variance, mean, truth)
+        areas = self.sparsification.count(variance, *points)
         self.sparsification.add_histograms(areas)
         values = {
-            "pixels": truth.numel(),
-            **self._add(self.errors, self.errors.count(mean, truth)),
+            "pixels": cdf.numel(),
+            **self._add(self.errors, self.errors.count(*points)),
             "nll": self._add(self.nll, self.nll.count(-log_prob)),
             "crps": self._add(self.crps, self.crps.count(crps)),
             "sharpness": self._add(self.sharpness, self.sharpness.count(variance)),

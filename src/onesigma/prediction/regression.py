@@ -144,6 +144,11 @@ class LocationScalePrediction(RegressionPrediction):
         return self.scale.square() * self.noise.variance
 
     @property
+    def median(self) -> Float[Tensor, "n c h w"]:
+        """E f if the noise is even, else the ½-quantile."""
+        return self.location if isinstance(self.noise, SymmetricNoise) else super().median
+
+    @property
     def ratio(self) -> Float[Tensor, "n c h w"]:
         """τ = s/σ, at least √MIN_VARIANCE_RATIO."""
         return (self.spread / self.scale.square()).clamp(min=MIN_VARIANCE_RATIO).sqrt()
@@ -244,6 +249,11 @@ class LogPrediction(RegressionPrediction):
     def mean(self) -> Float[Tensor, "n c h w"]:
         """E exp(shift + scale · z)."""
         return self._moments.mean
+
+    @property
+    def median(self) -> Float[Tensor, "n c h w"]:
+        """The exponential of the median of the logarithm."""
+        return self.transform.to_unit(self.inner.median)
 
     @property
     def epistemic(self) -> Float[Tensor, "n c h w"]:

@@ -19,7 +19,7 @@ MAP_NAMES: tuple[MapName, ...] = ("prediction", "total", "epistemic", "aleatoric
 
 
 def map_arrays(prediction: Any) -> dict[str, NDArray[Any]]:
-    """The four maps of one image by name, and for labels the probabilities.
+    """The four maps of one image by name, for labels the probabilities, for values the median.
 
     Segmentation: `prediction` are labels, `total` = `aleatoric` + `epistemic` are entropies in
     nats: H(E p), E H(p) and their difference, the mutual information. Regression: `prediction` is
@@ -50,6 +50,7 @@ def _regression_arrays(prediction: RegressionPrediction) -> dict[str, NDArray[An
         )
     return {
         "prediction": _array(mean[0, 0]),
+        "median": _array(prediction.median[0, 0]),
         "total": _array(prediction.variance[0, 0].sqrt()),
         "epistemic": _array(prediction.epistemic[0, 0].sqrt()),
         "aleatoric": _array(prediction.aleatoric[0, 0].sqrt()),

@@ -183,7 +183,7 @@ class _Depths(_Counts):
 
     def add(self, prediction: RegressionPrediction, sample: Sample) -> None:
         target, valid = sample["target"][None], sample["target"].isfinite()
-        self.errors.update(prediction.mean, target)
+        self.errors.update(prediction.mean, target, median=prediction.median)
         self.nll.update(prediction, target)
         variances = {
             "total": prediction.variance,
