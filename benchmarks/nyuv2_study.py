@@ -17,12 +17,11 @@ from typing import Any
 import torch
 
 from measuring import RESULTS
-from onesigma.cli import main as onesigma
 from onesigma.data import NYUv2, Spread
 from onesigma.data.base import PixelDataset
 from onesigma.metrics import RegressionSuite
-from onesigma.training import load
 from real_images import DEPTH_SIZE, FOLDS, METRES, Predict, depth
+from runs import train
 
 SHOWN = (
     "rel", "rms", "nll", "crps", "ause_rms", "image_calibration", "set_calibration",
@@ -42,11 +41,7 @@ def study(settings: dict[str, str], fold: int, root: str, runs: Path) -> dict[st
     out = runs / f"{name}-fold{fold}"
     # in metres unless told: what the recipe was during the search
     settings = {"data.root": root, "data.options.fold": f"[{fold}, {FOLDS}]", **METRES, **settings}
-    words = [w for key, value in settings.items() for w in (f"--{key}", value)]
-    resume = ["--resume"] if (out / "config.yaml").is_file() else []
-    if onesigma(["train", "nyuv2-small", "--out", str(out), *words, *resume, "--quiet"]):
-        raise SystemExit(f"Training {out} failed.")
-    predict = load(out).predict
+    predict = train("nyuv2-small", out, settings).predict
     unseen, seen = (
         NYUv2(root, split, DEPTH_SIZE, fold=(fold, FOLDS)) for split in ("val", "train")
     )

@@ -26,7 +26,6 @@ from torch import Tensor
 
 from measuring import RESULTS, machine
 from onesigma.baselines import DeepEnsemble, TemperatureScaled
-from onesigma.cli import main as onesigma
 from onesigma.data import CamVid, NYUv2
 from onesigma.data.base import PixelDataset, Sample
 from onesigma.metrics import (
@@ -36,6 +35,7 @@ from onesigma.metrics import (
     paired_bootstrap,
 )
 from onesigma.training import load
+from runs import train as train_run
 
 HELD_OUT = "0006R0"
 FOLDS = 5
@@ -131,14 +131,10 @@ def _folds(methods: Mapping[str, Settings]) -> dict[str, Settings]:
     }
 
 
-def train(task: str, name: str, root: str, runs: Path) -> int:
-    """Make one run by the command line, or go on with it."""
-    out = runs / task / name
-    settings = {"data.root": root, "trainer.threads": torch.get_num_threads(), **plan(task)[name]}
-    words = [w for key, value in settings.items() for w in (f"--{key}", json.dumps(value))]
-    resume = ["--resume"] if (out / "config.yaml").is_file() else []
-    recipe = f"{task.partition('_')[0]}-small"
-    return onesigma(["train", recipe, "--out", str(out), *words, *resume, "--quiet"])
+def train(task: str, name: str, root: str, runs: Path) -> None:
+    """Make one run, or go on with it."""
+    settings = {"data.root": root, **plan(task)[name]}
+    train_run(f"{task.partition('_')[0]}-small", runs / name, settings)
 
 
 Predict = Callable[[Tensor], Any]
@@ -302,7 +298,7 @@ def main() -> None:
     if options.what == "plan":
         print("\n".join(plan(options.task)))
     elif options.what == "train":
-        raise SystemExit(train(options.task, options.name, options.root, options.runs))
+        train(options.task, options.name, options.root, runs)
     elif options.what == "score":
         camvid = options.task == "camvid"
         found = (

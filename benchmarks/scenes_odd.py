@@ -22,7 +22,7 @@ from measuring import write
 from onesigma.data import Scenes
 from onesigma.data.scenes import Odd
 from onesigma.metrics import AnomalySuite, SegmentationSuite
-from scenes_truth import train
+from runs import train
 
 SIZE = (48, 64)
 TEST_SCENES = 100
@@ -69,16 +69,15 @@ def score(run: Any) -> dict[str, Any]:
 
 
 def _detection(found: dict[str, Any]) -> dict[str, Any]:
-    names = {"entropy": "entropy", "mutual_information": "mutual information"}
     return {
-        shown: {
+        name: {
             where: {key: values[key] for key in ("auroc", "fpr95")}
             for where, values in (
                 ("pixels", found[name]["pixels"]),
                 ("images", found[name]["images"]["mean"]),
             )
         }
-        for name, shown in names.items()
+        for name in ("entropy", "mutual_information")
     }
 
 

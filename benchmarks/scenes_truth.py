@@ -16,7 +16,6 @@ against the true labels. The paper says that the scales make training robust to 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +24,12 @@ from typing import Any
 import torch
 
 from measuring import write
-from onesigma.cli import main as onesigma
 from onesigma.data import Scenes
 from onesigma.data.base import Sample
 from onesigma.metrics import NLL, DepthErrors, NoiseCorrelation, SegmentationSuite, decision_shares
-from onesigma.training import Run, load
+from onesigma.training import Run
 from onesigma.training.method import FunctionalVI
+from runs import train
 
 TEST_SCENES = 100
 WRONG = (0.0, 0.3)
@@ -68,17 +67,6 @@ class WrongScenes(Scenes):
             hit = torch.rand(target.shape, generator=g) < self.wrong
             sample["target"] = torch.where(hit & (target >= 0), other, target)
         return sample
-
-
-def train(recipe: str, out: Path, settings: dict[str, Any]) -> Run:
-    """A run by the command line, gone on with if it exists."""
-    settings = {"trainer.threads": torch.get_num_threads(), **settings}
-    words = [w for key, value in settings.items() for w in (f"--{key}", json.dumps(value))]
-    if not (out / "weights.safetensors").is_file():
-        resume = ["--resume"] if (out / "config.yaml").is_file() else []
-        if onesigma(["train", recipe, "--out", str(out), *words, *resume, "--quiet"]):
-            raise SystemExit(f"Training {out.name} failed.")
-    return load(out)
 
 
 @torch.no_grad()

@@ -206,12 +206,13 @@ def odd_scenes(results: Mapping[str, Any]) -> None:
         fit = [
             digits(statistics.mean(x["normal"][m] for x in runs)) for m in ("miou", "nll", "ece")
         ]
-        for score in ("entropy", "mutual information"):
+        for score in ("entropy", "mutual_information"):
             cells = [
                 "<br>".join(_found(runs, kind, score, w) for w in ("pixels", "images"))
                 for kind in kinds
             ]
-            print(f"| {method} ({len(runs)}) | {score} | {' | '.join((*fit, *cells))} |")
+            row = (f"{method} ({len(runs)})", score.replace("_", " "), *fit, *cells)
+            print(f"| {' | '.join(row)} |")
 
 
 def _found(runs: Sequence[Any], kind: str, score: str, where: str) -> str:
