@@ -20,7 +20,7 @@ from measuring import RESULTS
 from onesigma.data import NYUv2, Spread
 from onesigma.data.base import PixelDataset
 from onesigma.metrics import RegressionSuite
-from real_images import DEPTH_SIZE, FOLDS, METRES, Predict, depth
+from real_images import DEPTH_SIZE, FOLDS, METRES, SHARP, Predict, depth
 from runs import train
 
 SHOWN = (
@@ -39,9 +39,9 @@ def scores(predict: Predict, data: PixelDataset) -> dict[str, float]:
 def study(settings: dict[str, str], fold: int, root: str, runs: Path) -> dict[str, Any]:
     name = "-".join(f"{key}={value}" for key, value in settings.items()) or "recipe"
     out = runs / f"{name}-fold{fold}"
-    # in metres unless told: what the recipe was during the search
-    settings = {"data.root": root, "data.options.fold": f"[{fold}, {FOLDS}]", **METRES, **settings}
-    predict = train("nyuv2-small", out, settings).predict
+    # what the recipe was during the search, unless told
+    before = {"data.root": root, "data.options.fold": [fold, FOLDS], **METRES, **SHARP}
+    predict = train("nyuv2-small", out, {**before, **settings}).predict
     unseen, seen = (
         NYUv2(root, split, DEPTH_SIZE, fold=(fold, FOLDS)) for split in ("val", "train")
     )

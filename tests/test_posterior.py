@@ -12,6 +12,7 @@ from onesigma.posterior import (
     bend,
     evaluating,
     unbend,
+    window_mean,
 )
 from onesigma.wrap import wrap
 
@@ -38,6 +39,7 @@ OPTIONS = [
     HeadOptions(stride=4, scale="none"),
     HeadOptions(stride=3, shared_factors=True),
     HeadOptions(whole_image=True),
+    HeadOptions(scale_window=5),
 ]
 
 
@@ -101,6 +103,36 @@ def test_only_a_variance_of_the_whole_image_sees_far_pixels(whole_image: bool) -
     torch.testing.assert_close(
         heads.factors(elsewhere)[:, ..., :8, :], heads.factors(features)[:, ..., :8, :]
     )
+
+
+@pytest.mark.parametrize("window", [1, 3, 9, 31])
+def test_window_mean_against_loops(window: int) -> None:
+    torch.manual_seed(0)
+    maps, half = torch.randn(2, 1, 7, 11, dtype=torch.float64), window // 2
+    expected = torch.empty_like(maps)
+    for i in range(7):
+        for j in range(11):
+            around = maps[:, :, max(i - half, 0) : i + half + 1, max(j - half, 0) : j + half + 1]
+            expected[:, :, i, j] = around.mean((2, 3))
+    torch.testing.assert_close(window_mean(maps, window), expected)
+
+
+def test_a_window_spreads_the_scale_and_nothing_else() -> None:
+    torch.manual_seed(0)
+    heads = CovarianceHeads(6, 2, 3, 1e-3, HeadOptions(scale_window=5))
+    features = torch.randn(1, 6, 20, 20)
+    elsewhere = features.clone()
+    elsewhere[:, :, 10, 10] += 3.0
+    changed = (heads.scale(elsewhere) - heads.scale(features)).abs() > 0
+    assert changed[:, :, 8:13, 8:13].all()
+    assert changed.sum() == 2 * 25
+    assert ((heads.diagonal(elsewhere) - heads.diagonal(features)).abs() > 0).sum() == 2
+
+
+@pytest.mark.parametrize("window", [0, 4])
+def test_a_window_has_a_middle(window: int) -> None:
+    with pytest.raises(ValueError, match=f"odd number of pixels, got {window}"):
+        HeadOptions(scale_window=window)
 
 
 def test_a_black_image_has_gradients() -> None:

@@ -44,6 +44,8 @@ class HeadOptions:
         whole_image: multiply D by a factor that is learned from the statistics of the image's
             features, so that an odd image can be unsure everywhere; in tiled prediction each tile
             is an image.
+        scale_window: average log σ over so many pixels in either direction, an odd number. On few
+            images the noise of a single pixel is learned by heart.
         mean: of q at the start of training.
         variance: of q at the start of training; choose the prior's.
         log_scale: log σ at the start of training.
@@ -54,6 +56,7 @@ class HeadOptions:
     shared_factors: bool = False
     stride: int = 1
     whole_image: bool = False
+    scale_window: int = 1
     mean: float = 0.0
     variance: float = 0.25
     log_scale: float = 0.0
@@ -72,6 +75,8 @@ class HeadOptions:
                 f"variance must be positive and stride at least 1, got {self.variance} and "
                 f"{self.stride}."
             )
+        if self.scale_window < 1 or self.scale_window % 2 == 0:
+            raise ValueError(f"scale_window is an odd number of pixels, got {self.scale_window}.")
 
 
 class WholeImage(nn.Module):
@@ -151,7 +156,8 @@ class CovarianceHeads(nn.Module):
         """Log σ, bounded; zeros with one channel when there is none."""
         if self.log_scale is None:
             return features.new_zeros(len(features), 1, *features.shape[2:])
-        return bend(self.log_scale(features), self.options.log_scale_bounds)
+        head = window_mean(self.log_scale(features), self.options.scale_window)
+        return bend(head, self.options.log_scale_bounds)
 
     def factors(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "n r #c h w"]:
         """G / √L of all ranks."""
@@ -288,6 +294,14 @@ class VariationalGP(FunctionalPosterior):
                 "images' size. Up-sample at its end, or use onesigma.wrap for a finished network."
             )
         return features, self.mean(features)
+
+
+def window_mean(maps: Float[Tensor, "n s h w"], window: int) -> Float[Tensor, "n s h w"]:
+    """Mean over the window × window pixels around each, as far as they lie in the image."""
+    for size in ((window, 1), (1, window)) if window > 1 else ():
+        half = (size[0] // 2, size[1] // 2)
+        maps = functional.avg_pool2d(maps, size, 1, half, count_include_pad=False)
+    return maps
 
 
 def bend(x: Tensor, bounds: tuple[float, float]) -> Tensor:

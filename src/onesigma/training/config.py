@@ -152,6 +152,7 @@ class PosteriorConfig:
         shared_factors: one set of factors for all outputs.
         stride: of the factors, in pixels.
         whole_image: let the variance see the whole image, so that an odd one is unsure everywhere.
+        scale_window: average log σ over so many pixels in either direction.
         mean: of q at the start; null for the prior's.
         variance: of q at the start; null for the prior's.
         context_statistics: running or joint (the published code).
@@ -163,6 +164,7 @@ class PosteriorConfig:
     shared_factors: bool = False
     stride: int = 1
     whole_image: bool = False
+    scale_window: int = 1
     mean: float | None = None
     variance: float | None = None
     context_statistics: Literal["running", "joint"] = "running"
