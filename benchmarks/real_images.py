@@ -3,18 +3,21 @@
     python benchmarks/real_images.py plan camvid
     python benchmarks/real_images.py train camvid NAME --root CAMVID --runs RUNS
     python benchmarks/real_images.py score camvid NAME --root CAMVID --far NYUV2 --runs RUNS
-    python benchmarks/real_images.py table camvid --runs RUNS
+    python benchmarks/real_images.py table camvid
 
 `plan` lists the runs, `train` makes one or goes on with it, `score` measures one (or "ensemble",
-"temperature"), `table` compares all that are measured and writes `results/real_images_camvid.json`.
+"temperature") and keeps what it found for every image in `results/scores`, so that later runs can
+be compared with it; `table` compares all that is kept and writes `results/real_images_camvid.json`.
 CamVid is trained without the sequence 0006R0, which is scored beside val; NYUv2 in five folds of
 train and val, the baselines in metres; "nyuv2_short" with the first settings of the recipe: in
-metres, 12 epochs, weight B/10N and a scale for every pixel.
+metres, 12 epochs, weight B/10N and a scale for every pixel; "camvid_before" with those that
+`camvid-small` had before, in `results/real_images_camvid_before.json`.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
@@ -60,21 +63,38 @@ PAPER = {
 }
 DROPOUT = {"method.name": "mc_dropout", "network.options.dropout": 0.1}
 Settings = dict[str, Any]
-# the recipe before its variance saw the whole image; one change at a time starts from it
+CONTEXTS = ("noisy_copies", "shuffled_patches", "shifted_colours", "pasted_mixtures",
+            "frequency_noise")  # fmt: skip
+# the recipe when ten labelled pixels counted as one unknown
+TEN_PIXELS: Settings = {
+    "stages.correlated_pixels": 10,
+    "method.context_weight": 3.0,
+    "method.unlabelled_weight": 0.0,
+    "context.options.generators": [{"name": name} for name in CONTEXTS],
+}
+# and before its variance saw the whole image; the first changes one at a time started from it
 PIXEL = {"posterior.whole_image": False}
 CONTEXT_1 = {"method.context_weight": 1.0, **PIXEL}
-ABLATIONS: dict[str, Settings] = {
+FIRST_CHANGES: dict[str, Settings] = {
     "pixel": PIXEL,
     "pixel-context-1": CONTEXT_1,
     "pixel-unlabelled-30": {"method.unlabelled_weight": 30.0, **PIXEL},
     "pixel-unlabelled-100": {"method.unlabelled_weight": 100.0, **PIXEL},
     "pixel-context-1-dropout": {"network.options.dropout": 0.1, **CONTEXT_1},
-    "pixel-rank-4": {"posterior.rank": 4, **PIXEL},
-    "pixel-learned-prior": {"prior.learn": ["scale"], **PIXEL},
-    "pixel-joint-statistics": {"posterior.context_statistics": "joint", **PIXEL},
-    "pixel-prior-start": {"posterior.variance": None, **PIXEL},
     "deterministic-clip-5": {"method.name": "deterministic", "trainer.clip": 5.0},
     "deterministic-warmup-5": {"method.name": "deterministic", "stages.optimiser.warmup": 5},
+}
+CHANGES: dict[str, Settings] = {
+    "ours-ten-pixels": TEN_PIXELS,
+    "ours-pixel": PIXEL,
+    "ours-labelled-only": {"method.unlabelled_weight": 0.0},
+    "ours-prior-10": {"prior.scale": 10.0, "prior.noise": 1.0},
+    "ours-rank-4": {"posterior.rank": 4},
+    "ours-learned-prior": {"prior.learn": ["scale"]},
+    "ours-joint-statistics": {"posterior.context_statistics": "joint"},
+    "ours-prior-start": {"posterior.variance": None},
+    "ours-40-epochs": {"stages.epochs": 40},
+    "deterministic-40-epochs": {"method.name": "deterministic", "stages.epochs": 40},
 }
 
 
@@ -91,33 +111,61 @@ DEPTH_BASELINES: dict[str, Settings] = {
 
 def plan(task: str) -> dict[str, Settings]:
     """The runs by name, as settings on top of the recipe."""
-    return {"camvid": _camvid, "nyuv2": _nyuv2, "nyuv2_short": _nyuv2_short}[task]()
+    return PLANS[task]()
 
 
 def _camvid() -> dict[str, Settings]:
-    base = {"data.options.without_sequences": HELD_OUT}
-    runs: dict[str, Settings] = {f"ours-{seed}": {"seed": seed} for seed in range(SEEDS)}
-    for seed in range(MEMBERS):
-        runs[f"deterministic-{seed}"] = {"seed": seed, "method.name": "deterministic"}
-    for seed in range(SEEDS):
-        runs[f"dropout-{seed}"] = {"seed": seed, **DROPOUT}
-    for name, change in ABLATIONS.items():
-        for seed in range(SEEDS):
-            runs[f"{name}-{seed}"] = {"seed": seed, **change}
-    runs["paper-0"] = PAPER
-    for odd in ("car", "pedestrian"):
-        left_out = {"data.options.exclude_classes": odd}
-        runs[f"ours-without-{odd}"] = left_out
-        for name in ("pixel", "pixel-context-1", "pixel-unlabelled-30", "pixel-unlabelled-100"):
-            runs[f"{name}-without-{odd}"] = {**ABLATIONS[name], **left_out}
-        runs[f"deterministic-without-{odd}"] = {"method.name": "deterministic", **left_out}
-        runs[f"dropout-without-{odd}"] = {**DROPOUT, **left_out}
+    return _without_a_drive({**_compared(), **_seeded(CHANGES), **_left_out({"ours": {}})})
+
+
+def _camvid_before() -> dict[str, Settings]:
+    names = ("pixel", "pixel-context-1", "pixel-unlabelled-30", "pixel-unlabelled-100")
+    runs = {
+        **_compared(),
+        **_seeded(FIRST_CHANGES),
+        **_left_out({"ours": {}, **{name: FIRST_CHANGES[name] for name in names}}),
+    }
     for images, epochs in ((25, 168), (100, 42)):
         # as many steps as with all images
-        runs[f"pixel-{images}-images"] = {
-            "data.limit": images, "stages.epochs": epochs, **PIXEL,
-        }  # fmt: skip
-    return {name: {**base, **settings} for name, settings in runs.items()}
+        few = {"data.limit": images, "stages.epochs": epochs}
+        runs[f"pixel-{images}-images"] = {**few, **PIXEL}
+    runs = {n: s if n.startswith("paper") else {**TEN_PIXELS, **s} for n, s in runs.items()}
+    return _without_a_drive(runs)
+
+
+def _compared() -> dict[str, Settings]:
+    """Ours and what it is compared with."""
+    return {
+        **{f"ours-{seed}": {"seed": seed} for seed in range(SEEDS)},
+        **{
+            f"deterministic-{seed}": {"seed": seed, "method.name": "deterministic"}
+            for seed in range(MEMBERS)
+        },
+        **{f"dropout-{seed}": {"seed": seed, **DROPOUT} for seed in range(SEEDS)},
+        "paper-0": PAPER,
+    }
+
+
+def _seeded(methods: Mapping[str, Settings]) -> dict[str, Settings]:
+    return {
+        f"{name}-{seed}": {"seed": seed, **settings}
+        for name, settings in methods.items()
+        for seed in range(SEEDS)
+    }
+
+
+def _left_out(methods: Mapping[str, Settings]) -> dict[str, Settings]:
+    """Methods of labels, trained without one of the classes."""
+    baselines = {"deterministic": {"method.name": "deterministic"}, "dropout": DROPOUT}
+    return {
+        f"{name}-without-{odd}": {**settings, "data.options.exclude_classes": odd}
+        for odd in ("car", "pedestrian")
+        for name, settings in {**methods, **baselines}.items()
+    }
+
+
+def _without_a_drive(runs: Mapping[str, Settings]) -> dict[str, Settings]:
+    return {n: {"data.options.without_sequences": HELD_OUT, **s} for n, s in runs.items()}
 
 
 def _nyuv2() -> dict[str, Settings]:
@@ -135,6 +183,14 @@ def _folds(methods: Mapping[str, Settings]) -> dict[str, Settings]:
         for k in range(FOLDS)
         for method, settings in methods.items()
     }
+
+
+PLANS = {
+    "camvid": _camvid,
+    "camvid_before": _camvid_before,
+    "nyuv2": _nyuv2,
+    "nyuv2_short": _nyuv2_short,
+}
 
 
 def train(task: str, name: str, root: str, runs: Path) -> None:
@@ -164,12 +220,16 @@ def score_camvid(name: str, root: str, far_root: str, runs: Path) -> dict[str, A
     predict = predictor(name, root, runs)
     odd = name.rsplit("-without-", 1)[1:]
     held_out = CamVid(root, "train", exclude_classes=odd, only_sequences=HELD_OUT)
+    rooms = AnomalySuite()
     found = {
-        "held out": segmentation(predict, held_out),
+        "held out": segmentation(predict, held_out, rooms),
         "val": segmentation(predict, CamVid(root, "val", exclude_classes=odd)),
     }
     if not odd:
-        found["far"] = far(predict, held_out, NYUv2(far_root, "val", (180, 240)))
+        for sample in _samples(NYUv2(far_root, "val", (180, 240))):
+            image, _, names = _pixels(sample)
+            rooms.update(predict(image), torch.ones(1, *image.shape[2:]).bool(), names=names)
+        found["far"] = rooms.compute()
     return found
 
 
@@ -183,8 +243,13 @@ def score_nyuv2(name: str, root: str, runs: Path) -> dict[str, Any]:
     return {"folds": suite.compute()}
 
 
-def segmentation(predict: Predict, data: CamVid) -> dict[str, Any]:
-    """Metrics of labels and mean uncertainties; of a class left out, how well it lights up."""
+def segmentation(
+    predict: Predict, data: CamVid, familiar: AnomalySuite | None = None
+) -> dict[str, Any]:
+    """Metrics of labels and mean uncertainties; of a class left out, how well it lights up.
+
+    `familiar` is given all pixels as ones that should not.
+    """
     suite, odd = SegmentationSuite(data.classes), AnomalySuite()
     means: dict[str, list[float]] = {"entropy": [], "mutual information": []}
     for sample in _samples(data):
@@ -193,23 +258,14 @@ def segmentation(predict: Predict, data: CamVid) -> dict[str, Any]:
         suite.update(prediction, labels, labels >= 0, names)
         means["entropy"].append(float(prediction.entropy.mean()))
         means["mutual information"].append(float(prediction.epistemic.mean()))
+        if familiar is not None:
+            familiar.update(prediction, torch.zeros_like(labels, dtype=torch.bool), names=names)
         if "ood" in sample:
             ood = sample["ood"][None]
             odd.update(prediction, ood, (labels >= 0) | ood, names)
     found = suite.compute()
     found["mean"] = {name: sum(each) / len(each) for name, each in means.items()}
     return {**found, "anomaly": odd.compute()} if odd.records else found
-
-
-def far(predict: Predict, near: PixelDataset, rooms: PixelDataset) -> dict[str, Any]:
-    """Whole rooms among streets: does the uncertainty tell them apart?"""
-    suite = AnomalySuite()
-    for data, odd in ((near, False), (rooms, True)):
-        for sample in _samples(data):
-            image, _, names = _pixels(sample)
-            where = torch.full((1, *image.shape[2:]), odd)
-            suite.update(predict(image), where, names=names)
-    return suite.compute()
 
 
 def depth(predict: Predict, data: PixelDataset, suite: RegressionSuite) -> None:
@@ -233,10 +289,26 @@ SHOWN = (
 HIGHER_IS_BETTER = ("miou",)
 
 
-def table(task: str, runs: Path) -> dict[str, Any]:
+def keep(task: str, name: str, found: Mapping[str, Any]) -> None:
+    """Write down the scores of a method, the same bytes for the same scores."""
+    file = RESULTS / "scores" / task / f"{name}.json.gz"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(gzip.compress(json.dumps(found).encode(), mtime=0))
+
+
+def kept(task: str) -> dict[str, Any]:
+    """The scores of all methods that were measured."""
+    files = sorted((RESULTS / "scores" / task).glob("*.json.gz"))
+    return {
+        file.name.removesuffix(".json.gz"): json.loads(gzip.decompress(file.read_bytes()))
+        for file in files
+    }
+
+
+def table(task: str) -> dict[str, Any]:
     """All that is measured; ours, and what ablations start from, against all other methods."""
-    found = {file.stem: json.loads(file.read_text()) for file in sorted(runs.glob("*.json"))}
-    splits = ("held out", "val") if task == "camvid" else ("folds",)
+    found = kept(task)
+    splits = ("held out", "val") if task.startswith("camvid") else ("folds",)
     seeds: dict[str, list[str]] = {}
     for name in found:
         seeds.setdefault(family(name), []).append(name)
@@ -252,7 +324,7 @@ def table(task: str, runs: Path) -> dict[str, Any]:
 
     return {
         "machine": machine(),
-        "settings": plan(task),
+        "settings": {name: plan(task).get(name, {}) for name in found},
         "methods": {
             name: {split: summary(metrics) for split, metrics in scores.items()}
             for name, scores in found.items()
@@ -298,7 +370,7 @@ def summary(metrics: Mapping[str, Any]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("plan", "train", "score", "table"))
-    parser.add_argument("task", choices=("camvid", "nyuv2", "nyuv2_short"))
+    parser.add_argument("task", choices=tuple(PLANS))
     parser.add_argument("name", nargs="?", help="of the run")
     parser.add_argument("--root", help="of the data set")
     parser.add_argument("--far", help="NYUv2, whose rooms are odd among streets")
@@ -312,15 +384,15 @@ def main() -> None:
     elif options.what == "train":
         train(options.task, options.name, options.root, runs)
     elif options.what == "score":
-        camvid = options.task == "camvid"
+        camvid = options.task.startswith("camvid")
         found = (
             score_camvid(options.name, options.root, options.far, runs)
             if camvid
             else score_nyuv2(options.name, options.root, runs)
         )
-        (runs / f"{options.name}.json").write_text(json.dumps(found))
+        keep(options.task, options.name, found)
     else:
-        text = json.dumps(table(options.task, runs), indent=1)
+        text = json.dumps(table(options.task), indent=1)
         (RESULTS / f"real_images_{options.task}.json").write_text(text + "\n")
 
 
