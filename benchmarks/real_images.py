@@ -20,7 +20,6 @@ import argparse
 import gzip
 import json
 from collections.abc import Callable, Iterator, Mapping
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -87,14 +86,11 @@ FIRST_CHANGES: dict[str, Settings] = {
 CHANGES: dict[str, Settings] = {
     "ours-ten-pixels": TEN_PIXELS,
     "ours-pixel": PIXEL,
-    "ours-labelled-only": {"method.unlabelled_weight": 0.0},
-    "ours-prior-10": {"prior.scale": 10.0, "prior.noise": 1.0},
+    "ours-unlabelled-0": {"method.unlabelled_weight": 0.0},
     "ours-rank-4": {"posterior.rank": 4},
     "ours-learned-prior": {"prior.learn": ["scale"]},
     "ours-joint-statistics": {"posterior.context_statistics": "joint"},
     "ours-prior-start": {"posterior.variance": None},
-    "ours-40-epochs": {"stages.epochs": 40},
-    "deterministic-40-epochs": {"method.name": "deterministic", "stages.epochs": 40},
 }
 
 
@@ -286,14 +282,29 @@ SHOWN = (
     "miou", "ece", "aurc", "nll", "image_calibration",
     "rel", "rms", "crps", "ause_rel", "ause_rms", "set_calibration",
 )  # fmt: skip
-HIGHER_IS_BETTER = ("miou",)
 
 
 def keep(task: str, name: str, found: Mapping[str, Any]) -> None:
     """Write down the scores of a method, the same bytes for the same scores."""
     file = RESULTS / "scores" / task / f"{name}.json.gz"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(gzip.compress(json.dumps(found).encode(), mtime=0))
+    text = json.dumps({split: pairable(metrics) for split, metrics in found.items()})
+    short = json.loads(text, parse_float=lambda digits: float(f"{float(digits):.7g}"))
+    file.write_bytes(gzip.compress(json.dumps(short).encode(), mtime=0))
+
+
+def pairable(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The set's values, and of single images what a paired comparison of `SHOWN` needs."""
+    kept = summary(metrics)
+    if metrics["task"] == "anomaly":
+        return kept
+    needed = {"name", "pixels", "intersection", "union", *SHOWN}
+    kept["per_image"] = [
+        {key: value for key, value in record.items() if key in needed}
+        for record in metrics["per_image"]
+    ]
+    values = {name: x for name, x in metrics["draws"]["values"].items() if name in SHOWN}
+    return {**kept, "draws": {**metrics["draws"], "values": values}}
 
 
 def kept(task: str) -> dict[str, Any]:
@@ -344,19 +355,9 @@ def family(name: str) -> str:
 
 
 def against(ours: list[Any], others: list[Any]) -> dict[str, dict[str, Any]]:
-    """Ours minus the other by the means of seeds, and how many pairs of seeds are decided."""
-    counts: dict[str, dict[str, Any]] = {
-        name: {**found, "better": 0, "worse": 0, "pairs": 0}
-        for name, found in paired_bootstrap(others, ours).items()
-        if name in SHOWN
-    }
-    for one, other in product(ours, others):
-        for name, found in paired_bootstrap(other, one).items():
-            if name in counts:
-                good = (found["difference"] > 0) == (name in HIGHER_IS_BETTER)
-                counts[name]["pairs"] += 1
-                counts[name]["better" if good else "worse"] += found["excludes_zero"]
-    return counts
+    """Ours minus the other by the means of seeds."""
+    found = paired_bootstrap(others, ours)
+    return {name: values for name, values in found.items() if name in SHOWN}
 
 
 def summary(metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,41 @@
+"""The expected numbers of a shipped recipe: trained and evaluated on val as a user would.
+
+    python benchmarks/shipped.py camvid-small --root CAMVID --runs RUNS
+
+Writes what `evaluate` found, without single images, to `results/camvid_small_val.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+
+from measuring import RESULTS
+from onesigma.cli import main as onesigma
+from runs import train
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("recipe")
+    parser.add_argument("--root", required=True, help="of the data set")
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    out = options.runs / options.recipe
+    train(options.recipe, out, {"data.root": options.root})
+    if onesigma(["evaluate", str(out), "--split", "val"]):
+        raise SystemExit(f"Evaluating {out.name} failed.")
+    found = json.loads((out / "metrics.json").read_text())
+    kept = {key: found[key] for key in ("split", "task", "images", "pixels", "set", "intervals")}
+    kept["epistemic"] = {key: found["epistemic"][key] for key in ("set", "intervals")}
+    kept["command"] = f"onesigma train {options.recipe}; onesigma evaluate --split val"
+    name = f"{options.recipe.replace('-', '_')}_val.json"
+    (RESULTS / name).write_text(json.dumps(kept, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
