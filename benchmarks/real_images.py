@@ -10,8 +10,8 @@
 be compared with it; `table` compares all that is kept and writes `results/real_images_camvid.json`.
 CamVid is trained without the sequence 0006R0, which is scored beside val; NYUv2 in five folds of
 train and val, the baselines in metres; "nyuv2_short" with the first settings of the recipe: in
-metres, 12 epochs, weight B/10N and a scale for every pixel; "camvid_before" with those that
-`camvid-small` had before, in `results/real_images_camvid_before.json`.
+metres, 12 epochs, weight B/10N and a scale for every pixel; "camvid_before" and
+"nyuv2_before" with those that the recipes had before.
 """
 
 from __future__ import annotations
@@ -168,6 +168,11 @@ def _nyuv2() -> dict[str, Settings]:
     return _folds({"ours": {}, **DEPTH_BASELINES})
 
 
+def _nyuv2_before() -> dict[str, Settings]:
+    methods = {"ours": SHARP, "ours-metres": {**METRES, **SHARP}, **DEPTH_BASELINES}
+    return _folds(methods)
+
+
 def _nyuv2_short() -> dict[str, Settings]:
     methods = {"ours": {**METRES, **SHARP}, **DEPTH_BASELINES}
     return _folds({name: {**SHORT, **settings} for name, settings in methods.items()})
@@ -185,6 +190,7 @@ PLANS = {
     "camvid": _camvid,
     "camvid_before": _camvid_before,
     "nyuv2": _nyuv2,
+    "nyuv2_before": _nyuv2_before,
     "nyuv2_short": _nyuv2_short,
 }
 

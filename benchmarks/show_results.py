@@ -240,7 +240,7 @@ def main() -> None:
     for results in (camvid_results, before):
         detection(results)
         amounts(results)
-    for task in ("nyuv2", "nyuv2_short"):
+    for task in ("nyuv2", "nyuv2_before", "nyuv2_short"):
         rooms_results = read(task)
         names = {name: name for name in rooms_results["methods"]}
         comparison(rooms_results, names, "folds", NYUV2)
