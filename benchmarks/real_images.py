@@ -224,7 +224,7 @@ def score_camvid(name: str, root: str, far_root: str, runs: Path) -> dict[str, A
     held_out = CamVid(root, "train", exclude_classes=odd, only_sequences=HELD_OUT)
     rooms = AnomalySuite()
     found = {
-        "held out": segmentation(predict, held_out, rooms),
+        "held out": segmentation(predict, held_out, None if odd else rooms),
         "val": segmentation(predict, CamVid(root, "val", exclude_classes=odd)),
     }
     if not odd:
