@@ -17,9 +17,8 @@ metres, 12 epochs, weight B/10N and a scale for every pixel; "camvid_before" and
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,7 @@ from onesigma.metrics import (
 )
 from onesigma.training import load
 from runs import train as train_run
+from scores import PART, SHOWN, keep, kept, summary
 
 HELD_OUT = "0006R0"
 FOLDS = 5
@@ -87,6 +87,11 @@ CHANGES: dict[str, Settings] = {
     "ours-ten-pixels": TEN_PIXELS,
     "ours-pixel": PIXEL,
     "ours-unlabelled-0": {"method.unlabelled_weight": 0.0},
+    "ours-unlabelled-100": {"method.unlabelled_weight": 100.0},
+    "ours-shares": {"prior.mean": "shares"},
+    "ours-epochs-32": {"stages.epochs": 32},
+    "deterministic-epochs-32": {"stages.epochs": 32, "method.name": "deterministic"},
+    "dropout-epochs-32": {"stages.epochs": 32, **DROPOUT},
     "ours-rank-4": {"posterior.rank": 4},
     "ours-learned-prior": {"prior.learn": ["scale"]},
     "ours-joint-statistics": {"posterior.context_statistics": "joint"},
@@ -235,13 +240,12 @@ def score_camvid(name: str, root: str, far_root: str, runs: Path) -> dict[str, A
     return found
 
 
-def score_nyuv2(name: str, root: str, runs: Path) -> dict[str, Any]:
-    """One method over all finished folds: each image by the run that did not see it."""
+def score_nyuv2(name: str, root: str, runs: Path, folds: Sequence[int]) -> dict[str, Any]:
+    """One method over some folds: each image by the run that did not see it."""
     suite = RegressionSuite()
-    for k in range(FOLDS):
-        run = runs / f"{name}-fold{k}"
-        if (run / "weights.safetensors").is_file():
-            depth(load(run).predict, NYUv2(root, "val", DEPTH_SIZE, fold=(k, FOLDS)), suite)
+    for k in folds:
+        images = NYUv2(root, "val", DEPTH_SIZE, fold=(k, FOLDS))
+        depth(load(runs / f"{name}-fold{k}").predict, images, suite)
     return {"folds": suite.compute()}
 
 
@@ -282,44 +286,6 @@ def _samples(data: PixelDataset) -> Iterator[Sample]:
 
 def _pixels(sample: Sample) -> tuple[Tensor, Tensor, list[str]]:
     return sample["image"][None], sample["target"][None], [sample["name"]]
-
-
-SHOWN = (
-    "miou", "ece", "aurc", "nll", "image_calibration",
-    "rel", "rms", "crps", "ause_rel", "ause_rms", "set_calibration",
-)  # fmt: skip
-
-
-def keep(task: str, name: str, found: Mapping[str, Any]) -> None:
-    """Write down the scores of a method, the same bytes for the same scores."""
-    file = RESULTS / "scores" / task / f"{name}.json.gz"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({split: pairable(metrics) for split, metrics in found.items()})
-    short = json.loads(text, parse_float=lambda digits: float(f"{float(digits):.7g}"))
-    file.write_bytes(gzip.compress(json.dumps(short).encode(), mtime=0))
-
-
-def pairable(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The set's values, and of single images what a paired comparison of `SHOWN` needs."""
-    kept = summary(metrics)
-    if metrics["task"] == "anomaly":
-        return kept
-    needed = {"name", "pixels", "intersection", "union", *SHOWN}
-    kept["per_image"] = [
-        {key: value for key, value in record.items() if key in needed}
-        for record in metrics["per_image"]
-    ]
-    values = {name: x for name, x in metrics["draws"]["values"].items() if name in SHOWN}
-    return {**kept, "draws": {**metrics["draws"], "values": values}}
-
-
-def kept(task: str) -> dict[str, Any]:
-    """The scores of all methods that were measured."""
-    files = sorted((RESULTS / "scores" / task).glob("*.json.gz"))
-    return {
-        file.name.removesuffix(".json.gz"): json.loads(gzip.decompress(file.read_bytes()))
-        for file in files
-    }
 
 
 def table(task: str) -> dict[str, Any]:
@@ -366,14 +332,6 @@ def against(ours: list[Any], others: list[Any]) -> dict[str, dict[str, Any]]:
     return {name: values for name, values in found.items() if name in SHOWN}
 
 
-def summary(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """What a table needs: the set's values and intervals, without images and draws."""
-    kept = {key: metrics[key] for key in ("images", "set", "intervals", "mean") if key in metrics}
-    if "anomaly" in metrics:
-        kept["anomaly"] = summary(metrics["anomaly"])
-    return kept
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("plan", "train", "score", "table"))
@@ -382,6 +340,7 @@ def main() -> None:
     parser.add_argument("--root", help="of the data set")
     parser.add_argument("--far", help="NYUv2, whose rooms are odd among streets")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--folds", type=int, nargs="+", default=range(FOLDS), help="to score")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -391,13 +350,12 @@ def main() -> None:
     elif options.what == "train":
         train(options.task, options.name, options.root, runs)
     elif options.what == "score":
-        camvid = options.task.startswith("camvid")
-        found = (
-            score_camvid(options.name, options.root, options.far, runs)
-            if camvid
-            else score_nyuv2(options.name, options.root, runs)
-        )
-        keep(options.task, options.name, found)
+        name, folds = options.name, options.folds
+        if options.task.startswith("camvid"):
+            keep(options.task, name, score_camvid(name, options.root, options.far, runs))
+        else:
+            part = f"{name}{PART}{''.join(map(str, folds))}"
+            keep(options.task, part, score_nyuv2(name, options.root, runs, folds))
     else:
         text = json.dumps(table(options.task), indent=1)
         (RESULTS / f"real_images_{options.task}.json").write_text(text + "\n")

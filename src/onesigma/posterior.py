@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -46,7 +46,7 @@ class HeadOptions:
             is an image.
         scale_window: average log σ over so many pixels in either direction, an odd number. On few
             images the noise of a single pixel is learned by heart.
-        mean: of q at the start of training.
+        mean: of q at the start of training, one number or one for every output.
         variance: of q at the start of training; choose the prior's.
         log_scale: log σ at the start of training.
         log_scale_bounds: log σ is bent smoothly into this range.
@@ -57,7 +57,7 @@ class HeadOptions:
     stride: int = 1
     whole_image: bool = False
     scale_window: int = 1
-    mean: float = 0.0
+    mean: float | Sequence[float] = 0.0
     variance: float = 0.25
     log_scale: float = 0.0
     log_scale_bounds: tuple[float, float] = (-6.0, 3.0)
@@ -280,7 +280,8 @@ class VariationalGP(FunctionalPosterior):
         super().__init__(heads, context_statistics)
         self.backbone = backbone
         self.mean = nn.Conv2d(features, outputs, 1)
-        nn.init.constant_(self.mean.bias, options.mean)  # type: ignore[arg-type]
+        with torch.no_grad():
+            self.mean.bias.copy_(torch.tensor(options.mean))  # type: ignore[union-attr]
 
     def features_and_mean(
         self, images: Float[Tensor, "n k h w"]

@@ -55,14 +55,15 @@ def _member(recipe: Recipe, number: int) -> Method:
 def _functional_vi(recipe: Recipe, backbone: nn.Module) -> FunctionalVI:
     outputs, posterior = num_outputs(recipe), recipe.posterior
     likelihood, context = build_likelihood(recipe.likelihood), build_context(recipe.context)
-    prior = SizedPrior(lambda h, w: build_prior(recipe.prior, outputs, (h, w)))
+    mean = _prior_mean(recipe)
+    prior = SizedPrior(lambda h, w: build_prior(recipe.prior, outputs, mean, (h, w)))
     options = HeadOptions(
         scale=posterior.scale or _scale_of(likelihood),
         shared_factors=posterior.shared_factors,
         stride=posterior.stride,
         whole_image=posterior.whole_image,
         scale_window=posterior.scale_window,
-        mean=recipe.prior.mean if posterior.mean is None else posterior.mean,
+        mean=mean if posterior.mean is None else posterior.mean,
         variance=_start_variance(prior) if posterior.variance is None else posterior.variance,
     )
     q = VariationalGP(
@@ -74,6 +75,15 @@ def _functional_vi(recipe: Recipe, backbone: nn.Module) -> FunctionalVI:
         method.normalisation, method.kl_stride, method.context_weight, method.unlabelled_weight
     )
     return FunctionalVI(q, likelihood, prior, context, divergence)
+
+
+def _prior_mean(recipe: Recipe) -> float | list[float]:
+    """As the recipe gives it; of classes, log share, centred: a softmax sees no common shift."""
+    if recipe.prior.mean != "shares":
+        return recipe.prior.mean
+    logs = torch.tensor(recipe.target.shares).log()
+    centred: list[float] = (logs - logs.mean()).tolist()
+    return centred
 
 
 def _scale_of(likelihood: Likelihood) -> Scale:

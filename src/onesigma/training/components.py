@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -99,7 +99,9 @@ def build_dataset(config: DataConfig, split: str, size: Size | None) -> PixelDat
     return data if config.limit is None or split != "train" else Spread(data, config.limit)
 
 
-def build_prior(config: PriorConfig, outputs: int, size: Size) -> Prior:
+def build_prior(
+    config: PriorConfig, outputs: int, mean: float | Sequence[float], size: Size
+) -> Prior:
     """The prior at one size of images."""
     if config.class_path is not None:
         part = Component(None, config.class_path, config.options)
@@ -109,7 +111,7 @@ def build_prior(config: PriorConfig, outputs: int, size: Size) -> Prior:
         options |= {"height": size[0], "width": size[1]}
     kernel = build(Component(config.kernel, None, options), KERNELS, nn.Module, "prior")
     return CNNGPPrior(
-        kernel, outputs, mean=config.mean, noise=config.noise, scale=config.scale,
+        kernel, outputs, mean=mean, noise=config.noise, scale=config.scale,
         learn=config.learn,
     )  # fmt: skip
 

@@ -77,12 +77,15 @@ class TargetConfig:
         classes: names of the labels.
         palette: a display colour for each class.
         unit: of the target.
+        shares: of each class among the labelled pixels of the training images; filled in where
+            the prior's mean asks for them.
     """
 
     task: Literal["segmentation", "depth"] | None = None
     classes: list[str] = field(default_factory=list)
     palette: list[tuple[int, int, int]] = field(default_factory=list)
     unit: str = ""
+    shares: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,8 @@ class PriorConfig:
         kernel: paper, dense_paper, scene or texture.
         class_path: a `Prior` of your own instead, called with `outputs` and `options`.
         options: arguments of the kernel, or of your own prior.
-        mean: of every output.
+        mean: of every output, one number or one for each; "shares" for the logarithms of the
+            classes' shares of the training pixels, so that who knows nothing says what is usual.
         scale: factor on the kernel.
         noise: variance of the white noise.
         learn: which of mean, noise, scale, kernel are learned.
@@ -134,7 +138,7 @@ class PriorConfig:
     kernel: Literal["paper", "dense_paper", "scene", "texture"] = "paper"
     class_path: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    mean: float = 0.0
+    mean: float | list[float] | Literal["shares"] = 0.0
     scale: float = 10.0
     noise: float = 1.0
     learn: list[str] = field(default_factory=list)

@@ -27,7 +27,8 @@ def resolve(recipe: Recipe) -> Recipe:
     """
     dataset = build_dataset(recipe.data, "train", recipe.stages[0].size)
     spec = dataset.spec
-    target = TargetConfig(spec.task, list(spec.classes), list(spec.palette), spec.unit)
+    shares = class_shares(dataset) if recipe.prior.mean == "shares" else []
+    target = TargetConfig(spec.task, list(spec.classes), list(spec.palette), spec.unit, shares)
     threads = recipe.trainer.threads or torch.get_num_threads()
     return replace(
         recipe,
@@ -53,6 +54,21 @@ def fit_transform(config: TransformConfig, dataset: PixelDataset) -> TransformCo
     shift = mean if config.shift is None else config.shift
     scale = deviation if config.scale is None else config.scale
     return TransformConfig(config.name, shift, scale)
+
+
+def class_shares(dataset: PixelDataset) -> list[float]:
+    """Of each class among the labelled pixels, at least about a thousandth.
+
+    Args:
+        dataset: training data; at most 200 images of it are read.
+    """
+    if dataset.task != "segmentation":
+        raise RecipeError('prior.mean is "shares", but the target has no classes; give a number.')
+    labels = torch.cat([target[target >= 0] for target in _targets(dataset)])
+    # a class that none of these images shows is rare, not impossible
+    counts = torch.bincount(labels, minlength=dataset.num_outputs) + len(labels) / 1000
+    shares: list[float] = (counts / counts.sum()).tolist()
+    return shares
 
 
 def differences(first: Recipe, second: Recipe) -> list[str]:
@@ -108,11 +124,15 @@ def _flat(tree: object, prefix: str = "") -> dict[str, object]:
 
 
 def _values(config: TransformConfig, dataset: PixelDataset) -> Iterator[Tensor]:
-    stride = max(1, math.ceil(len(dataset) / MOST_IMAGES))
-    for index in range(0, len(dataset), stride):
-        target = dataset[index]["target"].double()
-        values = target.log() if config.name == "log" else target
+    for target in _targets(dataset):
+        values = target.double().log() if config.name == "log" else target.double()
         yield values[values.isfinite()]
+
+
+def _targets(dataset: PixelDataset) -> Iterator[Tensor]:
+    """Of at most 200 images, evenly spread."""
+    stride = max(1, math.ceil(len(dataset) / MOST_IMAGES))
+    return (dataset[index]["target"] for index in range(0, len(dataset), stride))
 
 
 def _moments(parts: Iterator[Tensor]) -> tuple[float, float]:
