@@ -36,14 +36,14 @@ from onesigma.metrics import (
     paired_bootstrap,
 )
 from onesigma.training import load
+from onesigma.training.recipes import recipe_tree
 from runs import train as train_run
 from scores import PART, SHOWN, keep, kept, summary
 
 HELD_OUT = "0006R0"
 FOLDS = 5
 DEPTH_SIZE = (120, 160)
-SEEDS = 3
-MEMBERS = 5  # of the ensemble: the deterministic seeds
+SEEDS = 5  # the deterministic ones are the members of the ensemble
 PAPER = {
     "likelihood.options.scale": "class",
     "prior.kernel": "paper",
@@ -83,19 +83,47 @@ FIRST_CHANGES: dict[str, Settings] = {
     "deterministic-clip-5": {"method.name": "deterministic", "trainer.clip": 5.0},
     "deterministic-warmup-5": {"method.name": "deterministic", "stages.optimiser.warmup": 5},
 }
+
+
+def _warm_start() -> list[Settings]:
+    """Labels alone for five epochs, then the recipe's stage for the other eleven."""
+    (stage,) = recipe_tree("camvid-small")["stages"]
+    steady = {**stage["optimiser"], "schedule": "constant"}
+    alone = {**stage, "epochs": 5, "kl_weight": 0.0, "optimiser": steady}
+    return [alone, {**stage, "epochs": 11}]
+
+
+CHANGES: dict[str, Settings] = {
+    "pixel": PIXEL,
+    "pixel-context-1": CONTEXT_1,
+    "pixel-unlabelled-30": {"method.unlabelled_weight": 30.0, **PIXEL},
+    "pixel-unlabelled-100": {"method.unlabelled_weight": 100.0, **PIXEL},
+    "pixel-context-1-dropout": {"network.options.dropout": 0.1, **CONTEXT_1},
+    "deterministic-clip-5": {"method.name": "deterministic", "trainer.clip": 5.0},
+    "deterministic-warmup-5": {"method.name": "deterministic", "stages.optimiser.warmup": 5},
+}
+# the network learns the labels alone before the divergence is asked for
+ADAMW = {"name": "adamw", "lr": 3e-3, "warmup": 3}
+STAGE = {"batch": 4, "size": [96, 128],
+         "augment": dict.fromkeys(("brightness", "contrast", "saturation"), 0.3)}  # fmt: skip
+WARM_START = [
+    {**STAGE, "epochs": 5, "kl_weight": 0.0, "optimiser": ADAMW},
+    {**STAGE, "epochs": 11, "kl_weight": "data", "correlated_pixels": 100,
+     "optimiser": {**ADAMW, "schedule": "cosine", "warmup": 1}},
+]  # fmt: skip
 CHANGES: dict[str, Settings] = {
     "ours-ten-pixels": TEN_PIXELS,
     "ours-pixel": PIXEL,
     "ours-unlabelled-0": {"method.unlabelled_weight": 0.0},
-    "ours-unlabelled-100": {"method.unlabelled_weight": 100.0},
     "ours-shares": {"prior.mean": "shares"},
+    "ours-three-contexts": {"context.options.count": 3, "method.context_weight": 10.0},
     "ours-epochs-32": {"stages.epochs": 32},
     "deterministic-epochs-32": {"stages.epochs": 32, "method.name": "deterministic"},
-    "dropout-epochs-32": {"stages.epochs": 32, **DROPOUT},
     "ours-rank-4": {"posterior.rank": 4},
     "ours-learned-prior": {"prior.learn": ["scale"]},
     "ours-joint-statistics": {"posterior.context_statistics": "joint"},
     "ours-prior-start": {"posterior.variance": None},
+    "ours-warm-start": {"stages": _warm_start()},
 }
 
 
@@ -116,7 +144,8 @@ def plan(task: str) -> dict[str, Settings]:
 
 
 def _camvid() -> dict[str, Settings]:
-    return _without_a_drive({**_compared(), **_seeded(CHANGES), **_left_out({"ours": {}})})
+    runs = {**_compared(), **_seeded(CHANGES), **_left_out({"ours": {}}), **_few("ours", {})}
+    return _without_a_drive(runs)
 
 
 def _camvid_before() -> dict[str, Settings]:
@@ -125,11 +154,8 @@ def _camvid_before() -> dict[str, Settings]:
         **_compared(),
         **_seeded(FIRST_CHANGES),
         **_left_out({"ours": {}, **{name: FIRST_CHANGES[name] for name in names}}),
+        **_few("pixel", PIXEL),
     }
-    for images, epochs in ((25, 168), (100, 42)):
-        # as many steps as with all images
-        few = {"data.limit": images, "stages.epochs": epochs}
-        runs[f"pixel-{images}-images"] = {**few, **PIXEL}
     runs = {n: s if n.startswith("paper") else {**TEN_PIXELS, **s} for n, s in runs.items()}
     return _without_a_drive(runs)
 
@@ -140,7 +166,7 @@ def _compared() -> dict[str, Settings]:
         **{f"ours-{seed}": {"seed": seed} for seed in range(SEEDS)},
         **{
             f"deterministic-{seed}": {"seed": seed, "method.name": "deterministic"}
-            for seed in range(MEMBERS)
+            for seed in range(SEEDS)
         },
         **{f"dropout-{seed}": {"seed": seed, **DROPOUT} for seed in range(SEEDS)},
         "paper-0": PAPER,
@@ -162,6 +188,14 @@ def _left_out(methods: Mapping[str, Settings]) -> dict[str, Settings]:
         f"{name}-without-{odd}": {**settings, "data.options.exclude_classes": odd}
         for odd in ("car", "pedestrian")
         for name, settings in {**methods, **baselines}.items()
+    }
+
+
+def _few(name: str, settings: Settings) -> dict[str, Settings]:
+    """Fewer training images, as many steps as with all."""
+    return {
+        f"{name}-{images}-images": {**settings, "data.limit": images, "stages.epochs": epochs}
+        for images, epochs in ((25, 168), (100, 42))
     }
 
 
@@ -212,7 +246,7 @@ Predict = Callable[[Tensor], Any]
 def predictor(name: str, root: str, runs: Path) -> Predict:
     """What predicts: a run, or several together."""
     if name == "ensemble":
-        members = [load(runs / f"deterministic-{seed}") for seed in range(MEMBERS)]
+        members = [load(runs / f"deterministic-{seed}") for seed in range(SEEDS)]
         return DeepEnsemble(members).predict
     if name == "temperature":
         scaled = TemperatureScaled(load(runs / "deterministic-0"))

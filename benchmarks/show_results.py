@@ -14,6 +14,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from forest import differences
 from measuring import RESULTS
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
@@ -22,6 +23,7 @@ COLOURS = {
     "deterministic": "#757575",
     "MC dropout": "#e67e22",
     "ensemble of 5": "#2e9e6b",
+    "heteroscedastic": "#8e44ad",
     "the paper's settings": "#c0392b",
 }
 PREFIXES = {
@@ -29,6 +31,7 @@ PREFIXES = {
     "deterministic": "deterministic",
     "dropout": "MC dropout",
     "ensemble": "ensemble of 5",
+    "heteroscedastic": "heteroscedastic",
     "paper": "the paper's settings",
 }
 
@@ -109,6 +112,22 @@ def camvid() -> Figure:
     return figure
 
 
+def against() -> Figure:
+    """Every paired comparison of ours with a baseline."""
+    streets, rooms = read("camvid")["against"]["ours"], read("nyuv2")["against"]["ours"]
+    panels = {
+        "CamVid, another drive": (named(streets["held out"]), CAMVID),
+        "CamVid, val": (named(streets["val"]), CAMVID),
+        "NYUv2": (named(rooms["folds"]), NYUV2),
+    }
+    return differences(panels, COLOURS)
+
+
+def named(found: Mapping[str, Any]) -> dict[str, Any]:
+    """By the names of the legend, without ablations and the paper's settings."""
+    return {PREFIXES[name]: x for name, x in found.items() if name in PREFIXES and name != "paper"}
+
+
 ROWS = {
     "deterministic": "deterministic",
     "temperature": "the first + temperature fitted on val",
@@ -122,10 +141,15 @@ CHANGES = {
     "ours-ten-pixels": "the weights before",
     "ours-pixel": "variance of the pixel",
     "ours-unlabelled-0": "unlabelled weight 0",
+    "ours-shares": "prior mean at the classes' shares",
+    "ours-three-contexts": "three context images a step, at a third of the weight",
     "ours-rank-4": "rank 4 instead of 20",
     "ours-learned-prior": "learned prior scale",
     "ours-joint-statistics": "context images in the batch's statistics",
     "ours-prior-start": "starts at the prior's variance",
+    "ours-warm-start": "five epochs of labels alone first",
+    "ours-epochs-32": "32 epochs",
+    "deterministic-epochs-32": "deterministic, 32 epochs",
 }
 FIRST_CHANGES = {
     "pixel": "**variance of the pixel**",
@@ -246,6 +270,7 @@ def main() -> None:
         comparison(rooms_results, names, "folds", NYUV2)
     odd_scenes(json.loads((RESULTS / "scenes_odd.json").read_text()))
     camvid().savefig(IMAGES / "results_camvid.png", dpi=130)
+    against().savefig(IMAGES / "results_differences.png", dpi=130)
 
 
 def read(task: str) -> Any:
