@@ -186,7 +186,9 @@ def _train(options: Any, rest: list[str]) -> int:
 
     from onesigma.training.errors import TrainingInterrupted
     from onesigma.training.fit import train
+    from onesigma.training.memory import keep_freed_memory
 
+    keep_freed_memory()
     try:
         run = train(recipe, out, options.resume, None if options.quiet else Console())
     except TrainingInterrupted as stop:
@@ -301,7 +303,9 @@ def _compare(options: Any, rest: list[str]) -> int:
 
 def _demo(options: Any, rest: list[str]) -> int:
     from onesigma.report.demo import run_demo
+    from onesigma.training.memory import keep_freed_memory
 
+    keep_freed_memory()
     page = run_demo(Path(options.out))
     print(f"The demonstration is in {page or options.out}")
     return 0
