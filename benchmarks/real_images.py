@@ -36,7 +36,6 @@ from onesigma.metrics import (
     paired_bootstrap,
 )
 from onesigma.training import load
-from onesigma.training.recipes import recipe_tree
 from runs import train as train_run
 from scores import PART, SHOWN, keep, kept, summary
 
@@ -75,6 +74,15 @@ TEN_PIXELS: Settings = {
 PIXEL = {"posterior.whole_image": False}
 CONTEXT_1 = {"method.context_weight": 1.0, **PIXEL}
 FIRST_CHANGES: dict[str, Settings] = {
+    "pixel": PIXEL,
+    "pixel-context-1": CONTEXT_1,
+    "pixel-unlabelled-30": {"method.unlabelled_weight": 30.0, **PIXEL},
+    "pixel-unlabelled-100": {"method.unlabelled_weight": 100.0, **PIXEL},
+    "pixel-context-1-dropout": {"network.options.dropout": 0.1, **CONTEXT_1},
+    "deterministic-clip-5": {"method.name": "deterministic", "trainer.clip": 5.0},
+    "deterministic-warmup-5": {"method.name": "deterministic", "stages.optimiser.warmup": 5},
+}
+CHANGES: dict[str, Settings] = {
     "pixel": PIXEL,
     "pixel-context-1": CONTEXT_1,
     "pixel-unlabelled-30": {"method.unlabelled_weight": 30.0, **PIXEL},
@@ -123,7 +131,7 @@ CHANGES: dict[str, Settings] = {
     "ours-learned-prior": {"prior.learn": ["scale"]},
     "ours-joint-statistics": {"posterior.context_statistics": "joint"},
     "ours-prior-start": {"posterior.variance": None},
-    "ours-warm-start": {"stages": _warm_start()},
+    "ours-rise": {"stages.kl_rise": 8},
 }
 
 

@@ -147,7 +147,7 @@ CHANGES = {
     "ours-learned-prior": "learned prior scale",
     "ours-joint-statistics": "context images in the batch's statistics",
     "ours-prior-start": "starts at the prior's variance",
-    "ours-warm-start": "five epochs of labels alone first",
+    "ours-rise": "the divergence rises over eight epochs",
     "ours-epochs-32": "32 epochs",
     "deterministic-epochs-32": "deterministic, 32 epochs",
 }

@@ -18,10 +18,12 @@ from onesigma.field import GaussianField
 from onesigma.prediction import CategoricalPrediction, RegressionPrediction
 from onesigma.training import Recipe, Run, load_recipe, train
 from onesigma.training.assemble import build_method
+from onesigma.training.checkpoint import Place
 from onesigma.training.components import build_dataset
 from onesigma.training.config import OptimiserConfig
 from onesigma.training.loading import epoch_batches
 from onesigma.training.method import Batch, FunctionalVI, Viewed
+from onesigma.training.module import TrainingModule
 from onesigma.training.resolve import resolve
 from onesigma.training.schedule import learning_rate
 from onesigma.training.views import resized, whole
@@ -212,6 +214,18 @@ def test_learning_rates_follow_their_formulas() -> None:
     cosine = OptimiserConfig(lr=2.0, schedule="cosine", warmup=2.0)
     assert learning_rate(cosine, 1, 0.0, 4) == pytest.approx(0.5 * (1 + math.cos(math.pi / 4)))
     assert learning_rate(cosine, 2, 0.0, 4) == pytest.approx(1.0)
+
+
+def test_the_weight_of_the_divergence_may_rise() -> None:
+    stages = [{"epochs": 4, "batch": 3, "kl_weight": 0.6, "kl_rise": 2}]
+    recipe = resolve(tiny_recipe(stages=stages))
+    data = build_dataset(recipe.data, "train", None)
+    weights = [
+        TrainingModule(build_method(recipe), recipe, data, Place(0, epoch, step)).kl_weight
+        for epoch, step in ((0, 0), (0, 1), (1, 0), (2, 0), (3, 1))
+    ]
+    # six images in two steps an epoch; the middle of each step counts
+    assert weights == pytest.approx([0.6 / 8, 3 * 0.6 / 8, 5 * 0.6 / 8, 0.6, 0.6])
 
 
 def test_a_recipe_may_bring_its_own_network(tmp_path: Path) -> None:

@@ -208,6 +208,7 @@ class StageConfig:
         crop: rows and columns cut out at random; null for none.
         optimiser: and its schedule.
         kl_weight: a number, or "data" for B / (N A): batch over training images, and A.
+        kl_rise: epochs over which that weight rises from 0, so that labels are learned first.
         correlated_pixels: A, how many neighbouring pixels share one unknown, see `data_weight`.
         augment: arguments of `onesigma.data.Augment` besides `crop`.
     """
@@ -218,6 +219,7 @@ class StageConfig:
     crop: Size | None = None
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     kl_weight: float | Literal["data"] = "data"
+    kl_rise: float = 0.0
     correlated_pixels: float = 1.0
     augment: dict[str, Any] = field(default_factory=lambda: {"flip": 0.5})
 

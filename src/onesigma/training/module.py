@@ -29,7 +29,7 @@ from onesigma.training.loading import (
 )
 from onesigma.training.locate import describe_non_finite
 from onesigma.training.method import Batch, Method, Terms
-from onesigma.training.schedule import build_optimiser, learning_rate
+from onesigma.training.schedule import build_optimiser, learning_rate, risen
 from onesigma.training.seeding import derive_generator, derive_seed
 
 
@@ -50,7 +50,7 @@ class TrainingModule(pl.LightningModule):
         self.steps = steps_per_epoch(len(dataset), self.stage.batch)
         self.target_transform: Transform | None = build_transform(recipe.transform)
         self.augment = build_augment(self.stage)
-        self.kl_weight = _kl_weight(self.stage, len(dataset))
+        self.full_kl_weight = _kl_weight(self.stage, len(dataset))
         self.terms: Terms | None = None
 
     @property
@@ -64,10 +64,21 @@ class TrainingModule(pl.LightningModule):
         return self.recipe.seed, self.place.stage, self.place.epoch, self.place.step
 
     @property
+    def progress(self) -> float:
+        """Share of the current epoch that is done, half of the next step included."""
+        return (self.place.step + 0.5) / self.steps
+
+    @property
     def lr(self) -> float:
         """The learning rate of the next step."""
-        progress = (self.place.step + 0.5) / self.steps
-        return learning_rate(self.stage.optimiser, self.place.epoch, progress, self.stage.epochs)
+        return learning_rate(
+            self.stage.optimiser, self.place.epoch, self.progress, self.stage.epochs
+        )
+
+    @property
+    def kl_weight(self) -> float:
+        """What multiplies the divergence in the next step."""
+        return self.full_kl_weight * risen(self.place.epoch + self.progress, self.stage.kl_rise)
 
     def advance(self) -> bool:
         """Count one step; true if it ended an epoch."""

@@ -29,7 +29,7 @@ def learning_rate(config: OptimiserConfig, epoch: int, progress: float, epochs: 
         epochs: of the stage.
     """
     t = epoch + progress
-    rise = min(1.0, t / config.warmup) if config.warmup > 0 else 1.0
+    rise = risen(t, config.warmup)
     if config.schedule == "exponential":
         # lr γ^epoch
         return config.lr * rise * config.gamma**epoch
@@ -37,3 +37,13 @@ def learning_rate(config: OptimiserConfig, epoch: int, progress: float, epochs: 
         # lr (1 + cos πt/T) / 2
         return config.lr * rise * (1 + math.cos(math.pi * min(t / epochs, 1.0))) / 2
     return config.lr * rise
+
+
+def risen(t: float, epochs: float) -> float:
+    """min(1, t / epochs): the share of a linear rise that is done.
+
+    Args:
+        t: epochs done.
+        epochs: of the rise; 0 for none.
+    """
+    return min(1.0, t / epochs) if epochs > 0 else 1.0
