@@ -83,43 +83,6 @@ FIRST_CHANGES: dict[str, Settings] = {
     "deterministic-warmup-5": {"method.name": "deterministic", "stages.optimiser.warmup": 5},
 }
 CHANGES: dict[str, Settings] = {
-    "pixel": PIXEL,
-    "pixel-context-1": CONTEXT_1,
-    "pixel-unlabelled-30": {"method.unlabelled_weight": 30.0, **PIXEL},
-    "pixel-unlabelled-100": {"method.unlabelled_weight": 100.0, **PIXEL},
-    "pixel-context-1-dropout": {"network.options.dropout": 0.1, **CONTEXT_1},
-    "deterministic-clip-5": {"method.name": "deterministic", "trainer.clip": 5.0},
-    "deterministic-warmup-5": {"method.name": "deterministic", "stages.optimiser.warmup": 5},
-}
-
-
-def _warm_start() -> list[Settings]:
-    """Labels alone for five epochs, then the recipe's stage for the other eleven."""
-    (stage,) = recipe_tree("camvid-small")["stages"]
-    steady = {**stage["optimiser"], "schedule": "constant"}
-    alone = {**stage, "epochs": 5, "kl_weight": 0.0, "optimiser": steady}
-    return [alone, {**stage, "epochs": 11}]
-
-
-CHANGES: dict[str, Settings] = {
-    "pixel": PIXEL,
-    "pixel-context-1": CONTEXT_1,
-    "pixel-unlabelled-30": {"method.unlabelled_weight": 30.0, **PIXEL},
-    "pixel-unlabelled-100": {"method.unlabelled_weight": 100.0, **PIXEL},
-    "pixel-context-1-dropout": {"network.options.dropout": 0.1, **CONTEXT_1},
-    "deterministic-clip-5": {"method.name": "deterministic", "trainer.clip": 5.0},
-    "deterministic-warmup-5": {"method.name": "deterministic", "stages.optimiser.warmup": 5},
-}
-# the network learns the labels alone before the divergence is asked for
-ADAMW = {"name": "adamw", "lr": 3e-3, "warmup": 3}
-STAGE = {"batch": 4, "size": [96, 128],
-         "augment": dict.fromkeys(("brightness", "contrast", "saturation"), 0.3)}  # fmt: skip
-WARM_START = [
-    {**STAGE, "epochs": 5, "kl_weight": 0.0, "optimiser": ADAMW},
-    {**STAGE, "epochs": 11, "kl_weight": "data", "correlated_pixels": 100,
-     "optimiser": {**ADAMW, "schedule": "cosine", "warmup": 1}},
-]  # fmt: skip
-CHANGES: dict[str, Settings] = {
     "ours-ten-pixels": TEN_PIXELS,
     "ours-pixel": PIXEL,
     "ours-unlabelled-0": {"method.unlabelled_weight": 0.0},

@@ -1,8 +1,8 @@
 """What was found on every image, kept so that later runs can be paired with it.
 
 One file a method, `results/scores/TASK/METHOD.json.gz`. What was scored in parts, some folds of a
-data set in one session and some in another, has a file for each, `METHOD-folds-012.json.gz`, and
-is put together when it is read.
+data set at a time, has a file for each, `METHOD-folds-012.json.gz`, and is put together when it is
+read.
 """
 
 from __future__ import annotations
