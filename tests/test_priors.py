@@ -78,6 +78,15 @@ class TestCNNGPPrior:
             assert parameter.grad is not None
             torch.testing.assert_close(parameter.grad.sum(), slope, rtol=1e-5, atol=1e-8)
 
+    def test_a_scale_that_starts_at_one_is_learned_too(self) -> None:
+        prior = CNNGPPrior(small_kernel(), 1, learn=("scale",))
+        blocks = prior.covariance(noise(2, 5, 6))
+        blocks.sum().backward()
+        # K = e^s kernel, so ∂ΣK/∂s = ΣK
+        assert prior.scale.log is not None
+        assert prior.scale.log.grad is not None
+        torch.testing.assert_close(prior.scale.log.grad, blocks.detach().sum())
+
     def test_nothing_is_learned_by_default(self) -> None:
         assert not list(CNNGPPrior(small_kernel(), 2).parameters())
 

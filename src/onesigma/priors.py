@@ -125,7 +125,9 @@ class CNNGPPrior(Prior):
         """The kernel, unpacked to all ordered pairs."""
         state = self.kernel.propagate(KernelState.of_images(images))
         scale = self.scale()
-        maps = state.maps if scale == 1.0 else state.maps * scale
+        # a plain 1 need not be multiplied by; a learned one must, or it stays 1
+        plain = not isinstance(scale, Tensor) and scale == 1.0
+        maps = state.maps if plain else state.maps * scale
         return state.move(maps).blocks().unsqueeze(2)
 
     def _noisy_covariance(self, images: Tensor) -> Tensor:
