@@ -2,7 +2,8 @@
 
     python benchmarks/shipped.py camvid-small --root CAMVID --runs RUNS
 
-Writes what `evaluate` found, without single images, to `results/camvid_small_val.json`.
+Writes what `evaluate` found, without single images, to `results/camvid_small_val.json`; with
+`--seed 1` to `results/camvid_small_val_seed1.json`.
 """
 
 from __future__ import annotations
@@ -23,17 +24,20 @@ def main() -> None:
     parser.add_argument("recipe")
     parser.add_argument("--root", required=True, help="of the data set")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--seed", type=int, help="instead of the recipe's")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    out = options.runs / options.recipe
-    train(options.recipe, out, {"data.root": options.root})
+    seed = "" if options.seed is None else f"_seed{options.seed}"
+    out = options.runs / f"{options.recipe}{seed}"
+    other = {} if options.seed is None else {"seed": options.seed}
+    train(options.recipe, out, {"data.root": options.root, **other})
     if onesigma(["evaluate", str(out), "--split", "val"]):
         raise SystemExit(f"Evaluating {out.name} failed.")
     found = json.loads((out / "metrics.json").read_text())
     kept = {key: found[key] for key in ("split", "task", "images", "pixels", "set", "intervals")}
     kept["epistemic"] = {key: found["epistemic"][key] for key in ("set", "intervals")}
     kept["command"] = f"onesigma train {options.recipe}; onesigma evaluate --split val"
-    name = f"{options.recipe.replace('-', '_')}_val.json"
+    name = f"{options.recipe.replace('-', '_')}_val{seed}.json"
     (RESULTS / name).write_text(json.dumps(kept, indent=1) + "\n")
 
 
