@@ -15,11 +15,17 @@ NETWORK: dict[str, Any] = {
     "trainer.accelerator": "cpu",
 }
 STAGES = [
-    {"epochs": 2, "batch": 2, "optimiser": {"name": "adamw", "lr": 0.01, "schedule": "cosine"}},
+    {
+        "epochs": 2,
+        "batch": 2,
+        "average": 0.7,
+        "optimiser": {"name": "adamw", "lr": 0.01, "schedule": "cosine"},
+    },
     {
         "epochs": 1,
         "batch": 3,
         "crop": [24, 28],
+        "average": 1.0,
         "optimiser": {"name": "sgd", "lr": 0.01},
         "augment": {"flip": 0.5, "brightness": 0.2, "scale": [0.8, 1.2]},
     },

@@ -90,7 +90,8 @@ class Saver(pl.Callback):
         over = module.place.epoch >= module.stage.epochs
         memory = {} if over else optimiser_state(trainer.optimizers[0])
         extra = {"precision": trainer.precision_plugin.state_dict()}
-        checkpoint = Checkpoint(module.place, state_of(module.method), memory, extra)
+        average = {} if over else module.average.state
+        checkpoint = Checkpoint(module.place, state_of(module.method), memory, extra, average)
         try:
             save_checkpoint(self.folder, checkpoint)
         except OSError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,14 @@ class Checkpoint:
         weights: parameters and buffers of the method, by name.
         optimiser: state of the optimiser; empty between stages.
         extra: plain values, such as the state of a gradient scaler.
+        average: mean of the weights so far, by name; empty where none is taken.
     """
 
     place: Place
     weights: dict[str, Tensor]
     optimiser: dict[int, dict[str, Any]]
     extra: dict[str, Any]
+    average: dict[str, Tensor] = field(default_factory=dict)
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
@@ -61,6 +63,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """
     _check_finite(checkpoint.weights)
     tensors = {f"weights/{name}": tensor for name, tensor in checkpoint.weights.items()}
+    tensors |= {f"average/{name}": tensor for name, tensor in checkpoint.average.items()}
     scalars: dict[str, Any] = {}
     for index, state in checkpoint.optimiser.items():
         for key, value in state.items():
@@ -79,19 +82,24 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint; no code in it can run."""
     tensors, header = read_tensors(path)
-    weights: dict[str, Tensor] = {}
+    states: dict[str, dict[str, Tensor]] = {"weights": {}, "average": {}}
     optimiser: dict[int, dict[str, Any]] = {}
     for name, tensor in tensors.items():
         kind, _, rest = name.partition("/")
-        if kind == "weights":
-            weights[rest] = tensor
+        if kind in states:
+            states[kind][rest] = tensor
         else:
             index, _, key = rest.partition("/")
             optimiser.setdefault(int(index), {})[key] = tensor
     for name, value in header["optimiser"].items():
         index, _, key = name.partition("/")
         optimiser.setdefault(int(index), {})[key] = value
-    return Checkpoint(Place(**header["place"]), weights, optimiser, header["extra"])
+    return Checkpoint(
+        Place(**header["place"]),
+        optimiser=optimiser,
+        extra=header["extra"],
+        **states,
+    )
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:

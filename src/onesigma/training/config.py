@@ -210,6 +210,8 @@ class StageConfig:
         kl_weight: a number, or "data" for B / (N A): batch over training images, and A.
         kl_rise: epochs over which that weight rises from 0, so that labels are learned first.
         correlated_pixels: A, how many neighbouring pixels share one unknown, see `data_weight`.
+        average: the stage ends with the mean of the weights over this share of its last steps; 0
+            for those of the last step.
         augment: arguments of `onesigma.data.Augment` besides `crop`.
     """
 
@@ -221,6 +223,7 @@ class StageConfig:
     kl_weight: float | Literal["data"] = "data"
     kl_rise: float = 0.0
     correlated_pixels: float = 1.0
+    average: float = 0.0
     augment: dict[str, Any] = field(default_factory=lambda: {"flip": 0.5})
 
 

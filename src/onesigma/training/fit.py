@@ -16,6 +16,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from rich.console import Console
 
 from onesigma.training.assemble import build_method
+from onesigma.training.averaging import averaged_steps
 from onesigma.training.callbacks import Logs, ProgressBar, Saver, Validation
 from onesigma.training.checkpoint import (
     Checkpoint,
@@ -72,6 +73,7 @@ def _begin(folder: RunFolder, recipe: Recipe) -> Recipe:
     build_method(resolved)
     for stage in resolved.stages:
         build_augment(stage)
+        averaged_steps(stage.average, stage.epochs)
     folder.begin(resolved)
     return resolved
 
@@ -118,6 +120,8 @@ def _fit_stage(
     dataset = build_dataset(recipe.data, "train", stage.size)
     method.prepare(*(stage.crop or dataset[0]["image"].shape[1:]))
     module = TrainingModule(method, recipe, dataset, place)
+    if checkpoint is not None:
+        module.average.state.update(checkpoint.average)
     options = recipe.trainer
     saver = Saver(
         folder.checkpoints, options.checkpoint_seconds, options.checkpoint_steps, checkpoint
@@ -200,6 +204,6 @@ def _finish(folder: RunFolder, recipe: Recipe, method: Method) -> float | None:
 
 
 def _bytes_needed(method: Method) -> int:
-    """Two checkpoints and one in the making, with two moments per weight, and the weights."""
+    """Two checkpoints and one in the making, with two moments and a mean, and the weights."""
     size = sum(t.numel() * t.element_size() for t in method.state_dict().values())
-    return (3 * 3 + 1) * size
+    return (3 * 4 + 1) * size

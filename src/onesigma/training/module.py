@@ -17,6 +17,7 @@ from onesigma.divergence import NotPositiveDefiniteError
 from onesigma.objective import data_weight
 from onesigma.prediction.transforms import Transform
 from onesigma.training.assemble import num_outputs
+from onesigma.training.averaging import WeightAverage, averaged_steps
 from onesigma.training.checkpoint import Place
 from onesigma.training.components import build, build_transform
 from onesigma.training.config import Component, Recipe, StageConfig
@@ -51,6 +52,8 @@ class TrainingModule(pl.LightningModule):
         self.target_transform: Transform | None = build_transform(recipe.transform)
         self.augment = build_augment(self.stage)
         self.full_kl_weight = _kl_weight(self.stage, len(dataset))
+        self.average = WeightAverage()
+        self.averaged = averaged_steps(self.stage.average, self.steps * self.stage.epochs)
         self.terms: Terms | None = None
 
     @property
@@ -81,7 +84,7 @@ class TrainingModule(pl.LightningModule):
         return self.full_kl_weight * risen(self.place.epoch + self.progress, self.stage.kl_rise)
 
     def advance(self) -> bool:
-        """Count one step; true if it ended an epoch."""
+        """Count one step, averaged if it is one of the last; true if it ended an epoch."""
         place = self.place
         step, ends = place.step + 1, place.step + 1 >= self.steps
         self.place = replace(
@@ -90,6 +93,11 @@ class TrainingModule(pl.LightningModule):
             step=0 if ends else step,
             done=place.done + 1,
         )
+        left = (self.stage.epochs - self.place.epoch) * self.steps - self.place.step
+        if left < self.averaged:
+            self.average.add(self.method, self.averaged - left)
+            if left == 0:
+                self.method.load_state_dict(self.average.state)
         return ends
 
     def configure_optimizers(self) -> Optimizer:
