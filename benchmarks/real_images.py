@@ -11,8 +11,8 @@ be compared with it; `table` compares all that is kept and writes `results/real_
 CamVid is trained without the sequence 0006R0, which is scored beside val; NYUv2 in five folds of
 train and val, the baselines in metres; "nyuv2_short" with the first settings of the recipe: in
 metres, 12 epochs, weight B/10N and a scale for every pixel; "camvid_before" and
-"nyuv2_before" with those that the recipes had before; "camvid_last" and "nyuv2_last" with those of
-today, but with the weights of the last step instead of their mean.
+"nyuv2_before" with those that the recipes had before; "camvid_last" and "nyuv2_last" with the
+weights of the last step instead of their mean, and in the bare logarithm of depth.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ CHANGES: dict[str, Settings] = {
 }
 
 
+# what all earlier recipes had
 LAST_STEP = {"stages.average": 0.0}
+BARE_LOG = {"transform.offset": 0.0}
 METRES = {"transform.name": "affine"}
 # the recipe before its noise was that of a neighbourhood
 SHARP = {"posterior.scale_window": 1}
@@ -112,9 +114,10 @@ DEPTH_BASELINES: dict[str, Settings] = {
 
 
 def plan(task: str) -> dict[str, Settings]:
-    """The runs by name, as settings on top of the recipe; only the recipes of today average."""
-    runs = PLANS[task]()
-    return {n: {**LAST_STEP, **s} for n, s in runs.items()} if "_" in task else runs
+    """The runs by name, as settings on top of the recipe."""
+    runs, (data, _, earlier) = PLANS[task](), task.partition("_")
+    common = {**LAST_STEP, **(BARE_LOG if data == "nyuv2" else {})} if earlier else {}
+    return {name: {**common, **settings} for name, settings in runs.items()}
 
 
 def _camvid() -> dict[str, Settings]:

@@ -25,9 +25,11 @@ from onesigma.data import NYUv2, Spread
 from onesigma.data.base import PixelDataset
 from onesigma.metrics import RegressionSuite
 from real_images import (
+    BARE_LOG,
     DEPTH_SIZE,
     FOLDS,
     HELD_OUT,
+    LAST_STEP,
     METRES,
     SHARP,
     TEN_PIXELS,
@@ -49,7 +51,7 @@ def camvid(settings: Mapping[str, str], options: argparse.Namespace) -> dict[str
     odd = settings.get("data.options.exclude_classes")
     name = _name(settings) + (f"-without-{odd}" if odd else "")
     fixed = {"data.root": options.root, "data.options.without_sequences": HELD_OUT}
-    train("camvid-small", options.runs / name, {**fixed, **TEN_PIXELS, **settings})
+    train("camvid-small", options.runs / name, {**fixed, **LAST_STEP, **TEN_PIXELS, **settings})
     found = score_camvid(name, options.root, options.far, options.runs)
     line: dict[str, Any] = {}
     for split in ("held out", "val"):
@@ -65,7 +67,8 @@ def nyuv2(settings: Mapping[str, str], options: argparse.Namespace) -> dict[str,
     fold = (options.fold, FOLDS)
     fixed = {"data.root": options.root, "data.options.fold": list(fold)}
     out = options.runs / f"{_name(settings)}-fold{options.fold}"
-    predict = train("nyuv2-small", out, {**fixed, **METRES, **SHARP, **settings}).predict
+    search = {**fixed, **LAST_STEP, **BARE_LOG, **METRES, **SHARP}
+    predict = train("nyuv2-small", out, {**search, **settings}).predict
     unseen, seen = (NYUv2(options.root, split, DEPTH_SIZE, fold=fold) for split in ("val", "train"))
     return {
         "fold": options.fold,

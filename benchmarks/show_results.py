@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from forest import differences
 from measuring import RESULTS
+from scores import kept
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 COLOURS = {
@@ -133,6 +134,7 @@ ROWS = {
     "temperature": "the first + temperature fitted on val",
     "dropout": "MC dropout, 50 passes",
     "ensemble": "ensemble of the five",
+    "heteroscedastic": "heteroscedastic",
     "paper": "functional VI as in the paper",
     "ours": "**onesigma, one pass**",
 }
@@ -229,6 +231,35 @@ def amounts(results: Mapping[str, Any]) -> None:
                 print(f"{run}, {split}: {means}, NLL {digits(scores[split]['set']['nll'])}")
 
 
+def mean_of_weights(task: str, splits: Sequence[str], metrics: Sequence[str]) -> None:
+    """Means over images with the weights of the last step, then with their mean.
+
+    Over the runs and images that have both, and metrics that an image has by itself.
+    """
+    mean, last = kept(task), kept(f"{task}_last")
+    print(f"\n| {task} | | {' | '.join(metrics)} |\n|{'---|' * (len(metrics) + 2)}")
+    for method in ROWS:
+        runs = [run for run in (method, *numbered(method)) if run in mean and run in last]
+        for split in splits if runs else ():
+            cells = []
+            for metric in metrics:
+                pairs = [x for run in runs for x in paired(last[run], mean[run], split, metric)]
+                before, after = (statistics.mean(side) for side in zip(*pairs, strict=True))
+                cells.append(f"{digits(before)} → {digits(after)}")
+            print(f"| {ROWS[method]} ({len(runs)}) | {split} | {' | '.join(cells)} |")
+
+
+def paired(
+    first: Mapping[str, Any], second: Mapping[str, Any], split: str, metric: str
+) -> list[tuple[float, float]]:
+    """The metric of two runs on the images that both have."""
+    one, two = (
+        {record["name"]: record[metric] for record in run[split]["per_image"]}
+        for run in (first, second)
+    )
+    return [(one[name], two[name]) for name in one if name in two]
+
+
 def odd_scenes(results: Mapping[str, Any]) -> None:
     """Generated scenes: the fit of normal ones, then AUROC / FPR95 of pixels and of images."""
     kinds = ("objects", "night", "fog", "sensor")
@@ -256,15 +287,17 @@ def _found(runs: Sequence[Any], kind: str, score: str, where: str) -> str:
 
 
 def main() -> None:
-    camvid_results, before = read("camvid"), read("camvid_before")
+    today, last, before = read("camvid"), read("camvid_last"), read("camvid_before")
     for split in ("held out", "val"):
-        comparison(camvid_results, ROWS, split, CAMVID)
-        comparison(camvid_results, CHANGES, split, CAMVID)
+        comparison(today, ROWS, split, CAMVID)
+        comparison(last, {**ROWS, **CHANGES}, split, CAMVID)
         comparison(before, FIRST_CHANGES, split, CAMVID, own="pixel")
-    for results in (camvid_results, before):
+    for results in (today, last, before):
         detection(results)
         amounts(results)
-    for task in ("nyuv2", "nyuv2_before", "nyuv2_short"):
+    mean_of_weights("camvid", ("held out", "val"), ("nll", "image_calibration"))
+    mean_of_weights("nyuv2", ("folds",), ("rel", "nll", "crps", "image_calibration"))
+    for task in ("nyuv2", "nyuv2_last", "nyuv2_before", "nyuv2_short"):
         rooms_results = read(task)
         names = {name: name for name in rooms_results["methods"]}
         comparison(rooms_results, names, "folds", NYUV2)

@@ -41,7 +41,24 @@ def test_gaussian_in_a_log_unit_is_log_normal():
     assert unit.crps(full(-2.0)).item() == pytest.approx(2 + at_zero, rel=1e-6)
 
 
-@pytest.mark.parametrize("transform", [Affine(0.3, 2.0), Log(0.2, 0.7)])
+def test_an_offset_moves_the_log_normal_law():
+    unit = predict(Gaussian()).in_unit(Log(0.2, 0.7, offset=1.5))
+    law = stats.lognorm(s=0.7 * math.hypot(0.3, 0.5), scale=math.exp(0.2 + 0.7 * 0.4), loc=-1.5)
+    assert unit.mean.item() == pytest.approx(law.mean())
+    assert unit.variance.item() == pytest.approx(law.var())
+    assert unit.quantile(0.1).item() == pytest.approx(law.ppf(0.1))
+    for y in (-1.2, 0.0, 2.0):
+        assert unit.log_prob(full(y)).item() == pytest.approx(law.logpdf(y))
+        assert unit.cdf(full(y)).item() == pytest.approx(law.cdf(y))
+        below = integrate.quad(lambda t: law.cdf(t) ** 2, -1.5, y)[0]
+        above = integrate.quad(lambda t: law.sf(t) ** 2, y, 60)[0]
+        assert unit.crps(full(y)).item() == pytest.approx(below + above, rel=1e-6)
+    assert unit.log_prob(full(-1.5)).item() == -math.inf
+    end = integrate.quad(lambda t: law.sf(t) ** 2, -1.5, 60)[0]
+    assert unit.crps(full(-3.0)).item() == pytest.approx(1.5 + end, rel=1e-6)
+
+
+@pytest.mark.parametrize("transform", [Affine(0.3, 2.0), Log(0.2, 0.7), Log(0.2, 0.7, 1.5)])
 @pytest.mark.parametrize("likelihood", [Laplace(), Gaussian()])
 def test_the_median_is_the_half_quantile(likelihood, transform):
     unit = predict(likelihood, sigma=0.2).in_unit(transform)
@@ -49,12 +66,13 @@ def test_the_median_is_the_half_quantile(likelihood, transform):
     assert unit.cdf(unit.median).item() == pytest.approx(0.5, abs=1e-9)
 
 
-def test_crps_by_quadrature_in_a_log_unit():
+@pytest.mark.parametrize("offset", [0.0, 1.5])
+def test_crps_by_quadrature_in_a_log_unit(offset):
     model = predict(Laplace(), sigma=0.2)
-    unit = model.in_unit(Log(0.2, 0.7))
-    y = 1.8
+    unit = model.in_unit(Log(0.2, 0.7, offset))
+    y = 1.8 - offset
     cdf = lambda t: unit.cdf(full(t)).item()  # noqa: E731
-    below = integrate.quad(lambda t: cdf(t) ** 2, 0, y, limit=100)[0]
+    below = integrate.quad(lambda t: cdf(t) ** 2, -offset, y, limit=100)[0]
     above = integrate.quad(lambda t: (1 - cdf(t)) ** 2, y, 40, limit=100)[0]
     assert unit.crps(full(y)).item() == pytest.approx(below + above, rel=1e-4)
 

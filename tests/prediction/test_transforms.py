@@ -12,6 +12,7 @@ TRANSFORMS = [
     Log(0.3, 0.5),
     Affine(torch.tensor([1.0, -2.0]).reshape(2, 1, 1), torch.tensor([0.5, 4.0]).reshape(2, 1, 1)),
     Log(torch.tensor([1.0, -2.0]).reshape(2, 1, 1), 2.0),
+    Log(0.3, 0.5, offset=2.0),
 ]
 
 
@@ -28,6 +29,13 @@ def test_formulas():
     y = torch.full((1, 1, 1, 1), 5.0)
     assert Affine(2.0, 3.0).to_model(y).item() == pytest.approx(1.0)
     assert Log(2.0, 0.5).to_model(y).item() == pytest.approx((math.log(5) - 2) / 0.5)
+    assert Log(2.0, 0.5, 3.0).to_model(y).item() == pytest.approx((math.log(8) - 2) / 0.5)
+
+
+@pytest.mark.parametrize("offset", [-1.0, math.inf, math.nan])
+def test_offsets_are_not_negative(offset):
+    with pytest.raises(ValueError, match=r"offset=.* at least 0"):
+        Log(offset=offset)
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, torch.tensor([1.0, 0.0]).reshape(2, 1, 1)])

@@ -232,7 +232,7 @@ class LocationScalePrediction(RegressionPrediction):
 
 @dataclass(frozen=True, eq=False)
 class LogPrediction(RegressionPrediction):
-    """The law of y = exp(shift + scale · z), z predicted: exact quantiles, CDF, density, moments.
+    """The law of y = exp(shift + scale · z) - offset, z predicted: exact, as that of z is.
 
     Laplace noise with scale · σ ≥ 1 has no mean in this unit, with scale · σ ≥ ½ no variance; they
     are returned as inf. Median, quantiles, CDF and density always exist.
@@ -247,12 +247,12 @@ class LogPrediction(RegressionPrediction):
 
     @property
     def mean(self) -> Float[Tensor, "n c h w"]:
-        """E exp(shift + scale · z)."""
+        """E exp(shift + scale · z) - offset."""
         return self._moments.mean
 
     @property
     def median(self) -> Float[Tensor, "n c h w"]:
-        """The exponential of the median of the logarithm."""
+        """The median of the logarithm in the unit."""
         return self.transform.to_unit(self.inner.median)
 
     @property
@@ -269,8 +269,9 @@ class LogPrediction(RegressionPrediction):
     def _moments(self) -> Moments:
         shift, scale = self.transform.constants(self.inner.mean)
         mean, epistemic, aleatoric = self.inner.exponential_moments(scale)
-        factor = shift.exp()
-        return Moments(mean * factor, epistemic * factor.square(), aleatoric * factor.square())
+        factor, offset = shift.exp(), self.transform.offset
+        squared = factor.square()
+        return Moments(mean * factor - offset, epistemic * squared, aleatoric * squared)
 
     def __getitem__(self, images: slice) -> LogPrediction:
         return LogPrediction(self.inner[images], self.transform)
@@ -283,35 +284,38 @@ class LogPrediction(RegressionPrediction):
         )
 
     def log_prob(self, y: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
-        """Log p(z) + log |dz/dy|; -inf for y ≤ 0."""
-        safe, positive = _positive(y)
-        value = self.inner.log_prob(self.transform.to_model(safe)) + self.transform.log_abs_det(
-            safe
-        )
-        return torch.where(positive, value, -torch.inf)
+        """Log p(z) + log |dz/dy|; -inf for y ≤ -offset."""
+        safe, inside = _positive(y + self.transform.offset)
+        value = self.inner.log_prob(self._plain.to_model(safe)) + self._plain.log_abs_det(safe)
+        return torch.where(inside, value, -torch.inf)
 
     def log_tails(
         self, y: Float[Tensor, "n c h w"]
     ) -> tuple[Float[Tensor, "n c h w"], Float[Tensor, "n c h w"]]:
-        """(log P(Y ≤ y), log P(Y > y)); no mass at y ≤ 0."""
-        safe, positive = _positive(y)
-        lower, upper = self.inner.log_tails(self.transform.to_model(safe))
-        return torch.where(positive, lower, -torch.inf), torch.where(positive, upper, 0.0)
+        """(log P(Y ≤ y), log P(Y > y)); no mass at y ≤ -offset."""
+        safe, inside = _positive(y + self.transform.offset)
+        lower, upper = self.inner.log_tails(self._plain.to_model(safe))
+        return torch.where(inside, lower, -torch.inf), torch.where(inside, upper, 0.0)
 
     def quantile(self, u: float | Float[Tensor, "..."]) -> Float[Tensor, "n c h w"]:
-        """The exponential of the quantile of the logarithm."""
+        """The quantile of the logarithm in the unit."""
         return self.transform.to_unit(self.inner.quantile(u))
 
     def crps(self, y: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
-        """Closed form for Gaussian noise and positive y, else quadrature (about 1e-5 relative)."""
+        """Closed form for Gaussian noise, else quadrature (about 1e-5 relative)."""
         shift, scale = self.transform.constants(y)
-        safe, positive = _positive(y)
-        z = self.transform.to_model(safe)
-        closed = self.inner.exponential_crps(z, scale)
+        above = y + self.transform.offset
+        safe, inside = _positive(above)
+        closed = self.inner.exponential_crps(self._plain.to_model(safe), scale)
         if closed is None:
             return crps_by_quadrature(one_by_one(self.log_tails), self.quantile, y)
-        # below 0 the CRPS is that at 0 plus the distance
-        return torch.where(positive, shift.exp() * closed, shift.exp() * closed - y)
+        # below the support the CRPS is that at its end plus the distance
+        return torch.where(inside, shift.exp() * closed, shift.exp() * closed - above)
+
+    @property
+    def _plain(self) -> Log:
+        """The transform of y + offset, whose support ends at 0: digits near it are kept."""
+        return Log(self.transform.shift, self.transform.scale)
 
 
 def levels(u: float | Tensor, like: Tensor) -> Tensor:

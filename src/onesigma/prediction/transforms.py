@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -69,19 +70,35 @@ class Affine(Transform):
         return -self.constants(y)[1].log().expand_as(y)
 
 
+@dataclass(frozen=True, eq=False)
 class Log(Transform):
-    """z = (log y - shift)/scale, for positive targets."""
+    """z = (log(y + offset) - shift)/scale, for targets above -offset.
+
+    Attributes:
+        offset: not negative, in the unit of y: 0 makes relative errors equal, a large one is
+            nearly affine.
+    """
+
+    offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.offset < math.inf:
+            raise ValueError(
+                f"Log got offset={self.offset}; it wants a number of at least 0 in the target's "
+                "unit, which is added before the logarithm."
+            )
 
     def to_model(self, y: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
-        """(log y - shift)/scale; NaN for y < 0, so that the default mask drops such a pixel."""
+        """(log(y + offset) - shift)/scale; NaN below -offset: the default mask drops the pixel."""
         shift, scale = self.constants(y)
-        return (y.log() - shift) / scale
+        return ((y + self.offset).log() - shift) / scale
 
     def to_unit(self, z: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
-        """exp(shift + scale · z)."""
+        """exp(shift + scale · z) - offset."""
         shift, scale = self.constants(z)
-        return (shift + scale * z).exp()
+        return (shift + scale * z).exp() - self.offset
 
     def log_abs_det(self, y: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
-        """-log(scale · y)."""
-        return -(self.constants(y)[1] * y).log()
+        """-log(scale · (y + offset))."""
+        return -(self.constants(y)[1] * (y + self.offset)).log()

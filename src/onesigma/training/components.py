@@ -124,8 +124,9 @@ def build_transform(config: TransformConfig) -> Transform | None:
         raise RecipeError(
             "transform.shift and transform.scale are not known before the run starts."
         )
-    kind = {"affine": Affine, "log": Log}[config.name]
-    return kind(config.shift, config.scale)
+    if config.name == "affine":
+        return Affine(config.shift, config.scale)
+    return Log(config.shift, config.scale, config.offset)
 
 
 def build(

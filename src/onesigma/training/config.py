@@ -58,14 +58,18 @@ class TransformConfig:
     """The space in which the model sees a target: z = (g(y) - shift) / scale.
 
     Attributes:
-        name: affine (g(y) = y) or log, for depth; null leaves the target as it is.
+        name: affine (g(y) = y) or log (g(y) = log(y + offset)), for depth; null leaves the target
+            as it is.
         shift: null for the mean of g over training targets.
         scale: null for the standard deviation of g over training targets.
+        offset: of the logarithm, in the target's unit; 0 makes relative errors equal, a large one
+            is nearly affine.
     """
 
     name: Literal["affine", "log"] | None = None
     shift: float | None = None
     scale: float | None = None
+    offset: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def fit_transform(config: TransformConfig, dataset: PixelDataset) -> TransformCo
     mean, deviation = _moments(_values(config, dataset))
     shift = mean if config.shift is None else config.shift
     scale = deviation if config.scale is None else config.scale
-    return TransformConfig(config.name, shift, scale)
+    return replace(config, shift=shift, scale=scale)
 
 
 def class_shares(dataset: PixelDataset) -> list[float]:
@@ -125,7 +125,9 @@ def _flat(tree: object, prefix: str = "") -> dict[str, object]:
 
 def _values(config: TransformConfig, dataset: PixelDataset) -> Iterator[Tensor]:
     for target in _targets(dataset):
-        values = target.double().log() if config.name == "log" else target.double()
+        values = target.double()
+        if config.name == "log":
+            values = (values + config.offset).log()
         yield values[values.isfinite()]
 
 
