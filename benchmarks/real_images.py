@@ -96,6 +96,9 @@ CHANGES: dict[str, Settings] = {
     "ours-joint-statistics": {"posterior.context_statistics": "joint"},
     "ours-prior-start": {"posterior.variance": None},
     "ours-rise": {"stages.kl_rise": 8},
+    "ours-no-divergence": {"stages.kl_weight": 0.0},
+    "ours-white-prior": {"prior.scale": 1e-3, "prior.noise": 1.0},
+    "ours-constant-rate": {"stages.optimiser.schedule": "constant"},
 }
 
 

@@ -134,7 +134,6 @@ ROWS = {
     "temperature": "the first + temperature fitted on val",
     "dropout": "MC dropout, 50 passes",
     "ensemble": "ensemble of the five",
-    "heteroscedastic": "heteroscedastic",
     "paper": "functional VI as in the paper",
     "ours": "**onesigma, one pass**",
 }
@@ -150,6 +149,9 @@ CHANGES = {
     "ours-joint-statistics": "context images in the batch's statistics",
     "ours-prior-start": "starts at the prior's variance",
     "ours-rise": "the divergence rises over eight epochs",
+    "ours-no-divergence": "no divergence",
+    "ours-white-prior": "a prior of white noise",
+    "ours-constant-rate": "a constant learning rate",
     "ours-epochs-32": "32 epochs",
     "deterministic-epochs-32": "deterministic, 32 epochs",
 }
@@ -231,31 +233,28 @@ def amounts(results: Mapping[str, Any]) -> None:
                 print(f"{run}, {split}: {means}, NLL {digits(scores[split]['set']['nll'])}")
 
 
-def mean_of_weights(task: str, splits: Sequence[str], metrics: Sequence[str]) -> None:
-    """Means over images with the weights of the last step, then with their mean.
+def mean_of_weights(*metrics: str) -> None:
+    """NYUv2 with the weights of the last step, then with their mean.
 
-    Over the runs and images that have both, and metrics that an image has by itself.
+    Means over the images that were scored with both, of metrics that an image has by itself.
     """
-    mean, last = kept(task), kept(f"{task}_last")
-    print(f"\n| {task} | | {' | '.join(metrics)} |\n|{'---|' * (len(metrics) + 2)}")
-    for method in ROWS:
-        runs = [run for run in (method, *numbered(method)) if run in mean and run in last]
-        for split in splits if runs else ():
-            cells = []
-            for metric in metrics:
-                pairs = [x for run in runs for x in paired(last[run], mean[run], split, metric)]
-                before, after = (statistics.mean(side) for side in zip(*pairs, strict=True))
-                cells.append(f"{digits(before)} → {digits(after)}")
-            print(f"| {ROWS[method]} ({len(runs)}) | {split} | {' | '.join(cells)} |")
+    mean, last = kept("nyuv2"), kept("nyuv2_last")
+    print(f"\n| last step → mean | {' | '.join(metrics)} |\n|{'---|' * (len(metrics) + 1)}")
+    for method in mean:
+        cells = []
+        for metric in metrics:
+            sides = zip(*paired(last[method], mean[method], metric), strict=True)
+            cells.append(" → ".join(digits(statistics.mean(side)) for side in sides))
+        print(f"| {method} | {' | '.join(cells)} |")
 
 
 def paired(
-    first: Mapping[str, Any], second: Mapping[str, Any], split: str, metric: str
+    first: Mapping[str, Any], second: Mapping[str, Any], metric: str
 ) -> list[tuple[float, float]]:
-    """The metric of two runs on the images that both have."""
+    """The metric of two methods on the images that both have."""
     one, two = (
-        {record["name"]: record[metric] for record in run[split]["per_image"]}
-        for run in (first, second)
+        {record["name"]: record[metric] for record in scores["folds"]["per_image"]}
+        for scores in (first, second)
     )
     return [(one[name], two[name]) for name in one if name in two]
 
@@ -289,14 +288,13 @@ def _found(runs: Sequence[Any], kind: str, score: str, where: str) -> str:
 def main() -> None:
     today, last, before = read("camvid"), read("camvid_last"), read("camvid_before")
     for split in ("held out", "val"):
-        comparison(today, ROWS, split, CAMVID)
+        comparison(today, {**ROWS, **CHANGES}, split, CAMVID)
         comparison(last, {**ROWS, **CHANGES}, split, CAMVID)
         comparison(before, FIRST_CHANGES, split, CAMVID, own="pixel")
     for results in (today, last, before):
         detection(results)
         amounts(results)
-    mean_of_weights("camvid", ("held out", "val"), ("nll", "image_calibration"))
-    mean_of_weights("nyuv2", ("folds",), ("rel", "nll", "crps", "image_calibration"))
+    mean_of_weights("rel", "nll", "crps", "image_calibration")
     for task in ("nyuv2", "nyuv2_last", "nyuv2_before", "nyuv2_short"):
         rooms_results = read(task)
         names = {name: name for name in rooms_results["methods"]}
