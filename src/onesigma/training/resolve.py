@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from onesigma.data.base import PixelDataset
-from onesigma.training.components import build_dataset
+from onesigma.training.components import build_dataset, build_transform
 from onesigma.training.config import DataConfig, Recipe, TargetConfig, TransformConfig
 from onesigma.training.errors import RecipeError
 from onesigma.training.recipes import as_tree
@@ -124,10 +124,10 @@ def _flat(tree: object, prefix: str = "") -> dict[str, object]:
 
 
 def _values(config: TransformConfig, dataset: PixelDataset) -> Iterator[Tensor]:
+    bare = build_transform(replace(config, shift=0.0, scale=1.0))
+    assert bare is not None
     for target in _targets(dataset):
-        values = target.double()
-        if config.name == "log":
-            values = (values + config.offset).log()
+        values = bare.to_model(target.double()[None])
         yield values[values.isfinite()]
 
 
