@@ -115,11 +115,12 @@ def camvid() -> Figure:
 
 def against() -> Figure:
     """Every paired comparison of ours with a baseline."""
-    streets, rooms = read("camvid")["against"]["ours"], read("nyuv2")["against"]["ours"]
+    streets, depth = read("camvid")["against"]["ours"], read("nyuv2")
+    rooms, images = depth["against"]["ours"], depth["methods"]["ours"]["folds"]["images"]
     panels = {
         "CamVid, another drive": (named(streets["held out"]), CAMVID),
         "CamVid, val": (named(streets["val"]), CAMVID),
-        "NYUv2": (named(rooms["folds"]), NYUV2),
+        f"NYUv2, {images} images": (named(rooms["folds"]), NYUV2),
     }
     return differences(panels, COLOURS)
 
