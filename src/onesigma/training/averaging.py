@@ -48,9 +48,9 @@ class WeightAverage:
             number: n, from 1.
         """
         for name, tensor in module.state_dict().items():
-            mean = self.state.get(name)
-            if mean is None or number == 1 or not tensor.is_floating_point():
+            if number == 1 or not tensor.is_floating_point():
                 self.state[name] = tensor.detach().clone()
             else:
-                # a mean that comes from a checkpoint is on the CPU
-                self.state[name] = mean.to(tensor.device).lerp_(tensor.detach(), 1 / number)
+                # what comes from a checkpoint is on the CPU
+                mean = self.state[name].to(tensor.device)
+                self.state[name] = mean.lerp_(tensor.detach(), 1 / number)
