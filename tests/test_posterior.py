@@ -234,6 +234,12 @@ def test_modes_come_back_after_an_error() -> None:
     assert model.backbone.norm.track_running_stats  # type: ignore[union-attr]
 
 
+def test_a_context_image_of_one_value_per_channel_says_what_to_do() -> None:
+    model = VariationalGP(nn.BatchNorm2d(3), 2, features=3).train()
+    with pytest.raises(ValueError, match=r"1 context image.*1 x 1.*count: 2"):
+        model(images()[..., :1, :1], context=images(1)[..., :1, :1])
+
+
 def test_gradients_reach_every_parameter() -> None:
     torch.manual_seed(0)
     model = VariationalGP(backbone(), 2, rank=3)

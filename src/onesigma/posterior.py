@@ -246,7 +246,8 @@ class FunctionalPosterior(nn.Module, ABC):
         labelled = self.features_and_mean(images)
         self.steps += 1
         # the first steps' running statistics mean nothing: there, context uses its own
-        with normalising_apart(self, running=int(self.steps) > WARM_STATISTICS):
+        running = int(self.steps) > WARM_STATISTICS
+        with normalising_apart(self, running), explaining_lone_values(context):
             odd = self.features_and_mean(context)
         return torch.cat([labelled[0], odd[0]]), torch.cat([labelled[1], odd[1]])
 
@@ -334,6 +335,21 @@ def normalising_apart(module: nn.Module, running: bool) -> Iterator[None]:
     finally:
         for layer, (training, tracking) in zip(layers, before, strict=True):
             layer.training, layer.track_running_stats = training, tracking
+
+
+@contextmanager
+def explaining_lone_values(images: Float[Tensor, "m k h w"]) -> Iterator[None]:
+    """What to do where a batch normalisation finds one value of a channel, hence no variance."""
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise ValueError(
+            f"The network shrinks {len(images)} context image(s) of {images.shape[2]} x "
+            f"{images.shape[3]} to a single value per channel, which batch normalisation cannot "
+            "normalise; take larger images or two context images (context.options.count: 2)."
+        ) from error
 
 
 @contextmanager
