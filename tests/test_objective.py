@@ -12,10 +12,12 @@ from onesigma.covariance import BlockCovariance
 from onesigma.divergence import kl_divergence
 from onesigma.field import GaussianField
 from onesigma.likelihoods.gaussian import Gaussian
+from onesigma.likelihoods.laplace import Laplace
 from onesigma.objective import (
     FunctionalELBO,
     data_weight,
     functional_elbo,
+    noise_weights,
     training_divergence,
     unlabelled_divergence,
 )
@@ -51,6 +53,37 @@ def test_bad_requests_are_answered() -> None:
         training_divergence(q, p, 2, stride=0)
     with pytest.raises(ValueError, match="context_weight -1"):
         training_divergence(q, p, 2, context_weight=-1)
+    with pytest.raises(ValueError, match="power 2"):
+        noise_weights(torch.zeros(1, 1, 2, 2), 2, torch.ones(1, 2, 2).bool())
+
+
+def test_with_power_one_residuals_pull_alike_and_the_noise_stays() -> None:
+    g = torch.Generator().manual_seed(0)
+    target = torch.randn(2, 1, 3, 4, generator=g, dtype=torch.float64)
+    mean = torch.zeros_like(target).requires_grad_()
+    log_scale = torch.randn(2, 1, 3, 4, generator=g, dtype=torch.float64).requires_grad_()
+    valid = torch.rand(2, 3, 4, generator=g) > 0.3
+    fit = Laplace().log_prob(target, mean, log_scale, valid)
+    plain = torch.autograd.grad(fit.sum(), (mean, log_scale), retain_graph=True)
+
+    def gradients(power: float) -> tuple[Tensor, ...]:
+        weights = noise_weights(log_scale, power, valid)
+        assert not weights.requires_grad
+        torch.testing.assert_close(weights[valid].mean(), torch.ones((), dtype=torch.float64))
+        elbo = functional_elbo(fit, torch.zeros(1, 3, 4), valid, weights=weights)
+        torch.testing.assert_close(elbo.fit, fit[valid].mean())
+        return torch.autograd.grad(elbo.value, (mean, log_scale), retain_graph=True)
+
+    even, by_scale = gradients(1.0)
+    # those of the mean of |y - m| / σ̄
+    pulls = valid[:, None] * target.sign() / (valid.sum() * log_scale.exp()[:, 0][valid].mean())
+    torch.testing.assert_close(even, pulls.detach())
+    # a pixel whose σ was right has it right
+    assert bool((by_scale.sign() == plain[1].sign()).all())
+    torch.testing.assert_close(gradients(0.0)[0], plain[0] / valid.sum())
+    assert not torch.allclose(plain[0][valid[:, None]].abs(), plain[0].abs().max())
+    nothing = torch.zeros_like(valid)
+    assert bool(noise_weights(log_scale, 1.0, nothing).isfinite().all())
 
 
 def fields(n: int, h: int, w: int) -> tuple[GaussianField, GaussianField]:

@@ -36,6 +36,7 @@ from onesigma.objective import (
     FunctionalELBO,
     data_weight,
     functional_elbo,
+    noise_weights,
     training_divergence,
     unlabelled_divergence,
 )
@@ -103,6 +104,7 @@ __all__ = [
     "load",
     "metrics",
     "networks",
+    "noise_weights",
     "prior_report",
     "report",
     "training",

@@ -17,7 +17,7 @@ Normalisation = Literal["labelled", "valid"]
 
 @dataclass(frozen=True, eq=False)
 class FunctionalELBO:
-    """value = fit - kl_weight · kl, in nats per pixel; maximise `value`.
+    """value = fit - kl_weight · kl, in nats per pixel, the fit weighed if asked; maximise `value`.
 
     Attributes:
         value: the bound.
@@ -36,6 +36,7 @@ def functional_elbo(
     valid: Bool[Tensor, "n h w"] | None = None,
     kl_weight: float | Tensor = 1.0,
     normalisation: Normalisation = "labelled",
+    weights: Float[Tensor, "n h w"] | None = None,
 ) -> FunctionalELBO:
     """L = (1/|V|) Σ_V E_q log p(y | f) - kl_weight · KL(q ‖ p) / (n h w).
 
@@ -49,6 +50,8 @@ def functional_elbo(
         kl_weight: what multiplies the divergence.
         normalisation: "labelled" divides the divergence by all pixels of the labelled images,
             "valid" by the pixels with a target only, as the published code does.
+        weights: what the fit of a pixel counts in `value`, of mean 1; all alike when left out,
+            which alone is a bound. See `noise_weights`.
     """
     pixels = fit.new_tensor(float(fit.numel()))
     count = pixels if valid is None else valid.sum().to(fit.dtype)
@@ -58,7 +61,8 @@ def functional_elbo(
         raise ValueError(f'normalisation is "labelled" or "valid", got {normalisation!r}.')
     mean_fit = fit.sum() / seen
     mean_kl = kl.sum() / (pixels if normalisation == "labelled" else seen)
-    return FunctionalELBO(mean_fit - kl_weight * mean_kl, mean_fit, mean_kl)
+    counted = mean_fit if weights is None else (fit * weights).sum() / seen
+    return FunctionalELBO(counted - kl_weight * mean_kl, mean_fit, mean_kl)
 
 
 def training_divergence(
@@ -121,6 +125,29 @@ def unlabelled_divergence(
     # ½ [v/K − 1 − log v/K + (m − μ)²/K]
     kl = 0.5 * (ratio - 1 - ratio.log() + (q.mean - p.mean).square() / prior)
     return (kl * ~valid[:, None]).sum(0)
+
+
+def noise_weights(
+    log_scale: Float[Tensor, "n c h w"],
+    power: float,
+    valid: Bool[Tensor, "n h w"],
+) -> Float[Tensor, "n h w"]:
+    """W ∝ σ^power, of mean 1 over the valid pixels and without a gradient: what their fit counts.
+
+    A log-density divides the residual by σ, so where the noise is said to be large the mean hardly
+    learns, and the noise stays large (Seitzer et al., 2022). With power 1 all residuals pull
+    alike, as in a network without a scale; the best σ of a pixel stays what it was.
+
+    Args:
+        log_scale: log σ; of several outputs the mean counts.
+        power: from 0, the bound itself, to 1.
+        valid: pixels that have a target.
+    """
+    if not 0 <= power <= 1:
+        raise ValueError(f"noise_weights got the power {power}; it wants one from 0 to 1.")
+    weights = (power * log_scale.detach().mean(1)).exp()
+    # no valid pixel in the batch: nothing is counted anyway
+    return weights * valid.sum() / (weights * valid).sum().clamp_min(torch.finfo().tiny)
 
 
 def data_weight(

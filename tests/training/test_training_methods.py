@@ -22,7 +22,7 @@ from onesigma.training.checkpoint import Place
 from onesigma.training.components import build_dataset
 from onesigma.training.config import OptimiserConfig
 from onesigma.training.loading import epoch_batches
-from onesigma.training.method import Batch, FunctionalVI, Viewed
+from onesigma.training.method import Batch, FunctionalVI, Terms, Viewed
 from onesigma.training.module import TrainingModule
 from onesigma.training.resolve import resolve
 from onesigma.training.schedule import learning_rate
@@ -91,6 +91,27 @@ def test_weights_out_of_range_leave_no_folder(setting: str, tmp_path: Path) -> N
     with pytest.raises(ValueError, match=f"{setting} -1"):
         train(recipe, tmp_path / "run")
     assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+@pytest.mark.parametrize(("name", "power"), [("scenes-depth", 1.5), ("scenes-segmentation", 1.0)])
+def test_a_power_out_of_place_leaves_no_folder(name: str, power: float, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"scale_power {power}"):
+        train(tiny_recipe(name, method__scale_power=power), tmp_path / "run")
+    assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+def test_the_power_of_the_scale_changes_the_loss_but_not_the_fit() -> None:
+    def terms(power: float) -> Terms:
+        method = build_method(resolve(tiny_recipe("scenes-depth", method__scale_power=power)))
+        method.prepare(32, 32)
+        torch.manual_seed(0)  # of dropout
+        batch = Batch(images, 3 * images[:, :1], torch.ones(2, 32, 32, dtype=torch.bool))
+        return method.loss(batch, 0.1, torch.Generator().manual_seed(0))
+
+    images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    plain, even = terms(0.0), terms(1.0)
+    assert torch.equal(plain.fit, even.fit)
+    assert (plain.loss - even.loss).abs() > 1e-5
 
 
 def test_depth_is_in_metres(depth_run: Run) -> None:

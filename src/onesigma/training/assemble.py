@@ -8,6 +8,7 @@ from torch import nn
 from onesigma.baselines import Baseline, Deterministic, Heteroscedastic, MCDropout
 from onesigma.baselines.deterministic import LossName
 from onesigma.likelihoods import Boltzmann, Likelihood
+from onesigma.likelihoods.regression import RegressionLikelihood
 from onesigma.posterior import HeadOptions, Scale, VariationalGP
 from onesigma.training.components import (
     build_context,
@@ -74,7 +75,17 @@ def _functional_vi(recipe: Recipe, backbone: nn.Module) -> FunctionalVI:
     divergence = DivergenceOptions(
         method.normalisation, method.kl_stride, method.context_weight, method.unlabelled_weight
     )
-    return FunctionalVI(q, likelihood, prior, context, divergence)
+    return FunctionalVI(q, likelihood, prior, context, divergence, _scale_power(recipe, likelihood))
+
+
+def _scale_power(recipe: Recipe, likelihood: Likelihood) -> float:
+    power = recipe.method.scale_power
+    if not 0 <= power <= 1 or (power and not isinstance(likelihood, RegressionLikelihood)):
+        raise ValueError(
+            f"method got scale_power {power} with the likelihood {recipe.likelihood.name}; it "
+            "wants one from 0 to 1, and 0 for labels, whose scale is no noise of a value."
+        )
+    return power
 
 
 def _prior_mean(recipe: Recipe) -> float | list[float]:

@@ -111,6 +111,8 @@ class MethodConfig:
             inputs more uncertain and fits a little less.
         unlabelled_weight: the KL of pixels without a target is added so many times, so that
             things nobody labelled are reported as not known.
+        scale_power: of functional VI of values: pixels count in the fit by σ to this power, from 0,
+            the bound itself, to 1, where the mean learns from noisy pixels as from others.
     """
 
     name: MethodName = "functional_vi"
@@ -122,6 +124,7 @@ class MethodConfig:
     kl_stride: int = 1
     context_weight: float = 1.0
     unlabelled_weight: float = 0.0
+    scale_power: float = 0.0
 
 
 @dataclass(frozen=True)

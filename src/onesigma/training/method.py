@@ -19,6 +19,7 @@ from onesigma.likelihoods.base import Likelihood
 from onesigma.objective import (
     Normalisation,
     functional_elbo,
+    noise_weights,
     training_divergence,
     unlabelled_divergence,
 )
@@ -148,6 +149,7 @@ class FunctionalVI(Method):
         prior: p(f).
         context: makes the images at which only the divergence is measured.
         divergence: how it is measured.
+        scale_power: pixels count in the fit by σ to this power, see `noise_weights`.
     """
 
     def __init__(
@@ -157,10 +159,11 @@ class FunctionalVI(Method):
         prior: SizedPrior,
         context: Context,
         divergence: DivergenceOptions,
+        scale_power: float = 0.0,
     ) -> None:
         super().__init__()
         self.posterior, self.likelihood, self.prior = posterior, likelihood, prior
-        self.context, self.divergence = context, divergence
+        self.context, self.divergence, self.scale_power = context, divergence, scale_power
 
     def loss(self, batch: Batch, kl_weight: float, generator: torch.Generator) -> Terms:
         """The negative functional ELBO."""
@@ -172,7 +175,10 @@ class FunctionalVI(Method):
             fit = self.likelihood.expected_log_prob(batch.target, q[:n], log_scale[:n], batch.valid)
             kl = self._divergence(q, p, batch.valid, generator)
             normalisation = self.divergence.normalisation
-            elbo = functional_elbo(fit, kl, batch.valid, kl_weight, normalisation)
+            power, weights = self.scale_power, None
+            if power:
+                weights = noise_weights(log_scale[:n], power, batch.valid)
+            elbo = functional_elbo(fit, kl, batch.valid, kl_weight, normalisation, weights)
         return Terms(-elbo.value, elbo.fit, elbo.kl, {"fit": fit, "kl": kl})
 
     def _divergence(
