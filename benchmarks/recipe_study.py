@@ -25,8 +25,8 @@ from onesigma.data import NYUv2, Spread
 from onesigma.data.base import PixelDataset
 from onesigma.metrics import RegressionSuite
 from real_images import (
-    BARE_LOG,
     DEPTH_SIZE,
+    FIRST_DEPTH,
     FOLDS,
     HELD_OUT,
     LAST_STEP,
@@ -67,7 +67,7 @@ def nyuv2(settings: Mapping[str, str], options: argparse.Namespace) -> dict[str,
     fold = (options.fold, FOLDS)
     fixed = {"data.root": options.root, "data.options.fold": list(fold)}
     out = options.runs / f"{_name(settings)}-fold{options.fold}"
-    search = {**fixed, **LAST_STEP, **BARE_LOG, **METRES, **SHARP}
+    search = {**fixed, **LAST_STEP, **FIRST_DEPTH, **METRES, **SHARP}
     predict = train("nyuv2-small", out, {**search, **settings}).predict
     unseen, seen = (NYUv2(options.root, split, DEPTH_SIZE, fold=fold) for split in ("val", "train"))
     return {

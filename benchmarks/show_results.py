@@ -241,7 +241,7 @@ def mean_of_weights(*metrics: str) -> None:
     """
     mean, last = kept("nyuv2"), kept("nyuv2_last")
     print(f"\n| last step → mean | {' | '.join(metrics)} |\n|{'---|' * (len(metrics) + 1)}")
-    for method in mean:
+    for method in (name for name in mean if name in last):
         cells = []
         for metric in metrics:
             sides = zip(*paired(last[method], mean[method], metric), strict=True)

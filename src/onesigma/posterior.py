@@ -3,7 +3,8 @@
     q(f) = N(h(x), Σ),  Σ_ij = (1/L) Σ_k g_k(x_i) g_k(x_j) + δ_ij D(x_i)    (paper eq. q_covariance)
 
 h, g, D and log σ are 1 × 1 convolutions of the same feature maps: LC + 3C channels. What is odd
-about an image need not show in every pixel, so D may also see the image as a whole.
+about an image need not show in every pixel, so D may also see the image as a whole, and how far it
+is from the training images at every layer of the network.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -22,6 +23,7 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from onesigma.covariance import LowRankCovariance, MarginalCovariance
+from onesigma.familiarity import Familiarity, watching
 from onesigma.field import GaussianField
 
 Scale = Literal["output", "shared", "none"]
@@ -44,6 +46,9 @@ class HeadOptions:
         whole_image: multiply D by a factor that is learned from the statistics of the image's
             features, so that an odd image can be unsure everywhere; in tiled prediction each tile
             is an image.
+        layer_distances: multiply D by a factor that is learned from how far the image is from the
+            training images at every batch normalisation, see `familiarity`: the network's end may
+            have forgotten what is odd about it.
         scale_window: average log σ over so many pixels in either direction, an odd number. On few
             images the noise of a single pixel is learned by heart.
         mean: of q at the start of training, one number or one for every output.
@@ -56,6 +61,7 @@ class HeadOptions:
     shared_factors: bool = False
     stride: int = 1
     whole_image: bool = False
+    layer_distances: bool = False
     scale_window: int = 1
     mean: float | Sequence[float] = 0.0
     variance: float = 0.25
@@ -145,9 +151,15 @@ class CovarianceHeads(nn.Module):
                 start = unbend(self.options.log_scale, self.options.log_scale_bounds)
                 self.log_scale.bias.fill_(start)  # type: ignore[union-attr]
 
-    def diagonal(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "n c h w"]:
-        """D = min_diagonal + exp(bounded head), the head of the pixel plus that of the image."""
+    def diagonal(
+        self,
+        features: Float[Tensor, "n f h w"],
+        unfamiliar: Float[Tensor, "n 1 1 1"] | None = None,
+    ) -> Float[Tensor, "n c h w"]:
+        """D = min_diagonal + exp(bounded head), the head of the pixel plus those of the image."""
         head = self.log_diagonal(features)
+        if unfamiliar is not None:
+            head = head + unfamiliar
         if self.whole_image is not None:
             head = head + self.whole_image(features)
         return self.min_diagonal + bend(head, LOG_DIAGONAL_BOUNDS).exp()
@@ -189,11 +201,28 @@ class CovarianceHeads(nn.Module):
         )
 
 
+class Pass(NamedTuple):
+    """What one pass of the network found: features, mean, and what is added to log D, if it is."""
+
+    features: Float[Tensor, "n f h w"]
+    mean: Float[Tensor, "n c h w"]
+    unfamiliar: Float[Tensor, "n 1 1 1"] | None
+
+    def followed_by(self, other: Pass) -> Pass:
+        """The images of both."""
+        features, mean = (torch.cat(pair) for pair in zip(self[:2], other[:2], strict=True))
+        if self.unfamiliar is None or other.unfamiliar is None:
+            return Pass(features, mean, None)
+        return Pass(features, mean, torch.cat([self.unfamiliar, other.unfamiliar]))
+
+
 class FunctionalPosterior(nn.Module, ABC):
     """q(f) over any batch of images, from any network that yields features and a mean.
 
     Args:
         heads: from features to covariance and scale.
+        network: the one that passes read, watched for `HeadOptions.layer_distances`; subclasses
+            keep it.
         context_statistics: "running" sends context images through the network with the running
             normalisation statistics, so that odd images do not shift them and are seen as they will
             be at test time; "joint" puts them in one batch with the labelled images (the paper's
@@ -202,13 +231,16 @@ class FunctionalPosterior(nn.Module, ABC):
 
     steps: Tensor
 
-    def __init__(self, heads: CovarianceHeads, context_statistics: ContextStatistics) -> None:
+    def __init__(
+        self, heads: CovarianceHeads, network: nn.Module, context_statistics: ContextStatistics
+    ) -> None:
         super().__init__()
         if context_statistics not in ("running", "joint"):
             raise ValueError(
                 f'context_statistics is "running" or "joint", got {context_statistics!r}.'
             )
         self.heads, self.context_statistics = heads, context_statistics
+        self.familiarity = Familiarity(network) if heads.options.layer_distances else None
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
     @abstractmethod
@@ -226,30 +258,39 @@ class FunctionalPosterior(nn.Module, ABC):
             images: labelled images; in training they pass with batch statistics.
             context: further images at which only the divergence is measured.
         """
-        features, mean = self._all_features(images, context)
-        covariance = LowRankCovariance(self.heads.factors(features), self.heads.diagonal(features))
+        features, mean, unfamiliar = self._all_images(images, context)
+        diagonal = self.heads.diagonal(features, unfamiliar)
+        covariance = LowRankCovariance(self.heads.factors(features), diagonal)
         return GaussianField(mean, covariance), self.heads.scale(features)
 
     def marginals(
         self, images: Float[Tensor, "n k h w"]
     ) -> tuple[GaussianField, Float[Tensor, "n s h w"]]:
         """Mean and variance of each image on its own; the factors are never held at full size."""
-        features, mean = self.features_and_mean(images)
-        variance = self.heads.factor_variance(features) + self.heads.diagonal(features)
+        features, mean, unfamiliar = self._pass(images)
+        diagonal = self.heads.diagonal(features, unfamiliar)
+        variance = self.heads.factor_variance(features) + diagonal
         return GaussianField(mean, MarginalCovariance(variance)), self.heads.scale(features)
 
-    def _all_features(self, images: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _pass(self, images: Tensor) -> Pass:
+        if self.familiarity is None:
+            return Pass(*self.features_and_mean(images), None)
+        with watching(self) as distances:
+            features, mean = self.features_and_mean(images)
+        return Pass(features, mean, self.familiarity(distances.stacked(images)))
+
+    def _all_images(self, images: Tensor, context: Tensor | None) -> Pass:
         if context is None:
-            return self.features_and_mean(images)
+            return self._pass(images)
         if not self.training or self.context_statistics == "joint":
-            return self.features_and_mean(torch.cat([images, context]))
-        labelled = self.features_and_mean(images)
+            return self._pass(torch.cat([images, context]))
+        labelled = self._pass(images)
         self.steps += 1
         # the first steps' running statistics mean nothing: there, context uses its own
         running = int(self.steps) > WARM_STATISTICS
         with normalising_apart(self, running), explaining_lone_values(context):
-            odd = self.features_and_mean(context)
-        return torch.cat([labelled[0], odd[0]]), torch.cat([labelled[1], odd[1]])
+            odd = self._pass(context)
+        return labelled.followed_by(odd)
 
 
 class VariationalGP(FunctionalPosterior):
@@ -278,7 +319,7 @@ class VariationalGP(FunctionalPosterior):
         options = options or HeadOptions()
         features = feature_channels(backbone) if features is None else features
         heads = CovarianceHeads(features, outputs, rank, min_diagonal, options)
-        super().__init__(heads, context_statistics)
+        super().__init__(heads, backbone, context_statistics)
         self.backbone = backbone
         self.mean = nn.Conv2d(features, outputs, 1)
         with torch.no_grad():

@@ -61,7 +61,7 @@ class WrappedNetwork(FunctionalPosterior):
         select: Callable[[object], Tensor] | None,
         context_statistics: ContextStatistics,
     ) -> None:
-        super().__init__(heads, context_statistics)
+        super().__init__(heads, network, context_statistics)
         self.network, self.layer, self.select = network, layer, select
 
     def features_and_mean(

@@ -63,6 +63,7 @@ def _functional_vi(recipe: Recipe, backbone: nn.Module) -> FunctionalVI:
         shared_factors=posterior.shared_factors,
         stride=posterior.stride,
         whole_image=posterior.whole_image,
+        layer_distances=posterior.layer_distances,
         scale_window=posterior.scale_window,
         mean=mean if posterior.mean is None else posterior.mean,
         variance=_start_variance(prior) if posterior.variance is None else posterior.variance,

@@ -163,6 +163,8 @@ class PosteriorConfig:
         shared_factors: one set of factors for all outputs.
         stride: of the factors, in pixels.
         whole_image: let the variance see the whole image, so that an odd one is unsure everywhere.
+        layer_distances: let it see how far the image is from the training images at every batch
+            normalisation of the network.
         scale_window: average log σ over so many pixels in either direction.
         mean: of q at the start; null for the prior's.
         variance: of q at the start; null for the prior's.
@@ -175,6 +177,7 @@ class PosteriorConfig:
     shared_factors: bool = False
     stride: int = 1
     whole_image: bool = False
+    layer_distances: bool = False
     scale_window: int = 1
     mean: float | None = None
     variance: float | None = None

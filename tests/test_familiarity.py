@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from onesigma.familiarity import Familiarity, distance, remembering, watching
+from onesigma.posterior import HeadOptions, VariationalGP
+from onesigma.wrap import wrap
+
+DISTANCES = HeadOptions(layer_distances=True)
+
+
+def backbone() -> nn.Sequential:
+    """Two normalisations; what the second passes on is squashed."""
+    return nn.Sequential(
+        nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(),
+        nn.Conv2d(6, 4, 1), nn.BatchNorm2d(4), nn.Tanh(),
+    )  # fmt: skip
+
+
+def images(n: int = 3, seed: int = 0) -> Tensor:
+    return torch.rand(n, 3, 13, 18, generator=torch.Generator().manual_seed(seed))
+
+
+def test_distances_against_loops() -> None:
+    torch.manual_seed(0)
+    layer, maps = nn.BatchNorm2d(4), 2 * torch.randn(3, 4, 5, 6) + 1
+    layer.running_mean, layer.running_var = torch.randn(4), torch.rand(4) + 0.5
+    found = distance(layer, maps)
+    for i in range(3):
+        shift = stretch = 0.0
+        for c in range(4):
+            values, known = maps[i, c].double(), float(layer.running_var[c])
+            shift += float((values.mean() - layer.running_mean[c]) ** 2) / known / 4
+            stretch += float(0.5 * (values.var(correction=0) / known).log()) ** 2 / 4
+        assert found[i].tolist() == pytest.approx([shift, stretch], rel=1e-3)
+
+
+def test_images_like_those_of_training_are_near() -> None:
+    torch.manual_seed(0)
+    layer = nn.BatchNorm2d(5, momentum=None)
+    maps = torch.randn(40, 5, 30, 30) * torch.arange(1.0, 6.0)[:, None, None]
+    layer(maps)
+    assert distance(layer, maps).max() < 0.05
+    shifted, wider = distance(layer, maps + 9), distance(layer, 3 * maps)
+    assert shifted[:, 0].min() > 2 > 0.05 > shifted[:, 1].max()
+    assert wider[:, 1].min() > 1 > 0.2 > wider[:, 0].max()
+    # a channel without variance, as of a black image
+    assert distance(layer, torch.zeros(1, 5, 3, 3)).isfinite().all()
+
+
+def test_every_layer_is_watched_and_let_go() -> None:
+    network = backbone().eval()
+    with watching(network) as distances:
+        network(images())
+    first = distances.stacked(images())
+    assert first.shape == (3, 4)
+    assert first[:, 2:].abs().max() > 0
+    before = dict(distances.found)
+    network(9 * images())
+    assert all(torch.equal(before[k], distances.found[k]) for k in before)
+    with watching(network) as half:
+        network[:3](images())
+    torch.testing.assert_close(half.stacked(images())[:, :2], first[:, :2])
+    assert half.stacked(images())[:, 2:].abs().max() == 0
+    with pytest.raises(RuntimeError), watching(network):
+        network(torch.zeros(1, 5, 4, 4))
+    assert not any(layer._forward_pre_hooks for layer in remembering(network))
+
+
+def test_a_network_without_memory_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"Conv2d has no batch normalisation.*whole_image"):
+        Familiarity(nn.Conv2d(3, 4, 1))
+    with pytest.raises(ValueError, match="no batch normalisation"):
+        VariationalGP(nn.BatchNorm2d(3, track_running_stats=False), 1, options=DISTANCES)
+
+
+@pytest.mark.parametrize("context_statistics", ["running", "joint"])
+def test_the_field_and_its_marginals_agree(context_statistics) -> None:  # type: ignore[no-untyped-def]
+    torch.manual_seed(0)
+    model = VariationalGP(
+        backbone(), 2, rank=3, options=DISTANCES, context_statistics=context_statistics
+    )
+    plain = model.eval().marginals(images())[0].variance
+    assert model.familiarity is not None
+    nn.init.normal_(model.familiarity.out.weight)
+    changed = model.marginals(images())[0]
+    assert not torch.allclose(changed.variance, plain)
+    q, _ = model(images(2), context=images(1, seed=1))
+    alone = model.marginals(torch.cat([images(2), images(1, seed=1)]))[0]
+    torch.testing.assert_close(q.variance, alone.variance)
+    q, _ = model.train()(images(2), context=images(1, seed=1))
+    assert q.variance.shape == (3, 2, 13, 18)
+    q.variance.sum().backward()
+    assert all(p.grad is not None for p in model.familiarity.parameters())
+
+
+def test_features_are_read_and_not_shaped() -> None:
+    torch.manual_seed(0)
+    model = VariationalGP(backbone(), 2, rank=3, options=DISTANCES).eval()
+    assert model.familiarity is not None
+    nn.init.normal_(model.familiarity.out.weight)
+    with watching(model) as distances:
+        model.features_and_mean(images())
+    value = model.familiarity(distances.stacked(images()))
+    assert value.requires_grad
+    assert not distances.stacked(images()).requires_grad
+
+
+def test_a_wrapped_network_is_watched_too() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(backbone(), nn.Conv2d(4, 2, 1)).eval()
+    model = wrap(network, 2, rank=3, options=DISTANCES).eval()
+    assert model.familiarity is not None
+    nn.init.normal_(model.familiarity.out.weight)
+    one, other = (model.marginals(scale * images())[0].variance for scale in (1, 4))
+    assert not torch.allclose(one, other)
+
+
+def test_what_the_last_features_forgot_is_learned_from_the_layers() -> None:
+    """Odd images are ten times as bright; a squashing end makes their features look alike."""
+    left = {}
+    familiar = images(8)
+    for options in (HeadOptions(whole_image=True), DISTANCES):
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.BatchNorm2d(3), nn.InstanceNorm2d(3))
+        for _ in range(200):
+            network(familiar)
+        model = VariationalGP(network, 1, 1, options=options).eval()
+        wanted = torch.full((16, 1, 1, 1), 0.1)
+        wanted[8:] = 1.0
+        optimiser = torch.optim.Adam(model.parameters(), 0.02)
+        for _ in range(200):
+            ratio = model.marginals(torch.cat([familiar, 10 * familiar]))[0].variance / wanted
+            loss = 0.5 * (ratio - 1 - ratio.log()).mean()
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+        left[options] = loss.item()
+    assert left[DISTANCES] < 0.1 * left[HeadOptions(whole_image=True)]
