@@ -87,6 +87,7 @@ FIRST_CHANGES: dict[str, Settings] = {
 CHANGES: dict[str, Settings] = {
     "ours-ten-pixels": TEN_PIXELS,
     "ours-pixel": PIXEL,
+    "ours-layer-distances": {"posterior.layer_distances": True},
     "ours-unlabelled-0": {"method.unlabelled_weight": 0.0},
     "ours-shares": {"prior.mean": "shares"},
     "ours-three-contexts": {"context.options.count": 3, "method.context_weight": 10.0},
