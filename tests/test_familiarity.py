@@ -29,12 +29,13 @@ def test_distances_against_loops() -> None:
     layer.running_mean, layer.running_var = torch.randn(4), torch.rand(4) + 0.5
     found = distance(layer, maps)
     for i in range(3):
-        shift = stretch = 0.0
+        contrast = stretch = shift = 0.0
         for c in range(4):
             values, known = maps[i, c].double(), float(layer.running_var[c])
             shift += float((values.mean() - layer.running_mean[c]) ** 2) / known / 4
-            stretch += float(0.5 * (values.var(correction=0) / known).log()) ** 2 / 4
-        assert found[i].tolist() == pytest.approx([shift, stretch], rel=1e-3)
+            ratio = float(0.5 * (values.var(correction=0) / known).log())
+            contrast, stretch = contrast + ratio / 4, stretch + ratio**2 / 4
+        assert found[i].tolist() == pytest.approx([contrast, stretch, shift], rel=1e-3)
 
 
 def test_images_like_those_of_training_are_near() -> None:
@@ -42,10 +43,11 @@ def test_images_like_those_of_training_are_near() -> None:
     layer = nn.BatchNorm2d(5, momentum=None)
     maps = torch.randn(40, 5, 30, 30) * torch.arange(1.0, 6.0)[:, None, None]
     layer(maps)
-    assert distance(layer, maps).max() < 0.05
+    assert distance(layer, maps).abs().max() < 0.05
     shifted, wider = distance(layer, maps + 9), distance(layer, 3 * maps)
-    assert shifted[:, 0].min() > 2 > 0.05 > shifted[:, 1].max()
-    assert wider[:, 1].min() > 1 > 0.2 > wider[:, 0].max()
+    assert shifted[:, 2].min() > 2 > 0.05 > shifted[:, 1].max()
+    assert wider[:, 1].min() > 1 > 0.2 > wider[:, 2].max()
+    assert wider[:, 0].min() > 1 > -1 > distance(layer, maps / 3)[:, 0].max()
     # a channel without variance, as of a black image
     assert distance(layer, torch.zeros(1, 5, 3, 3)).isfinite().all()
 
@@ -55,15 +57,15 @@ def test_every_layer_is_watched_and_let_go() -> None:
     with watching(network) as distances:
         network(images())
     first = distances.stacked(images())
-    assert first.shape == (3, 4)
-    assert first[:, 2:].abs().max() > 0
+    assert first.shape == (3, 2, 3)
+    assert first[:, 1].abs().min() > 0
     before = dict(distances.found)
     network(9 * images())
     assert all(torch.equal(before[k], distances.found[k]) for k in before)
     with watching(network) as half:
         network[:3](images())
-    torch.testing.assert_close(half.stacked(images())[:, :2], first[:, :2])
-    assert half.stacked(images())[:, 2:].abs().max() == 0
+    torch.testing.assert_close(half.stacked(images())[:, 0], first[:, 0])
+    assert half.stacked(images())[:, 1].abs().max() == 0
     with pytest.raises(RuntimeError), watching(network):
         network(torch.zeros(1, 5, 4, 4))
     assert not any(layer._forward_pre_hooks for layer in remembering(network))

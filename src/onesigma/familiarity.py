@@ -2,11 +2,14 @@
 
 What is odd about an image may be forgotten at the network's end, where the heads of the posterior
 read. Every batch normalisation remembers mean μ and variance s² of its channels over the training
-images; with m and v those of one image, it is far where
+images; with m and v those of one image,
 
-    shift = mean over channels of (m - μ)² / s²,    stretch = mean of (½ log v / s²)²
+    shift = mean over channels of (m - μ)² / s²,
+    contrast = mean of ½ log v / s²,    stretch = mean of its square
 
-are large. A small network turns both, of all layers, into one number that is added to log D.
+say how far it is from them. A small network turns the three, of all layers, into one number that is
+added to log D. It is best learned when all else has been: the divergence at context images also
+teaches the features, and would no longer if it were paid so easily.
 """
 
 from __future__ import annotations
@@ -42,14 +45,16 @@ class Familiarity(nn.Module):
                 "layer_distances reads how far an image is from them. Leave it off, or use "
                 "whole_image, which reads the features alone."
             )
-        self.hidden = nn.Linear(2 * layers, width)
+        self.hidden = nn.Linear(3 * layers, width)
         self.out = nn.Linear(width, 1)
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
 
-    def forward(self, distances: Float[Tensor, "n d"]) -> Float[Tensor, "n 1 1 1"]:
-        """One hidden layer on the logarithms of the distances."""
-        return self.out(self.hidden((distances + SMALL).log()).relu())[:, :, None, None]
+    def forward(self, distances: Float[Tensor, "n l 3"]) -> Float[Tensor, "n 1 1 1"]:
+        """One hidden layer on the contrasts and the logarithms of the others."""
+        contrast, squares = distances[..., :1], distances[..., 1:]
+        seen = torch.cat([contrast, (squares + SMALL).log()], -1).flatten(1)
+        return self.out(self.hidden(seen).relu())[:, :, None, None]
 
 
 def remembering(network: nn.Module) -> list[_BatchNorm]:
@@ -59,16 +64,16 @@ def remembering(network: nn.Module) -> list[_BatchNorm]:
 
 
 class Distances:
-    """Shift and stretch of every image of one pass, filled while `watching`."""
+    """Contrast, stretch and shift of every image of one pass, filled while `watching`."""
 
     def __init__(self, layers: int) -> None:
         self.layers = layers
-        self.found: dict[int, Float[Tensor, "n 2"]] = {}
+        self.found: dict[int, Float[Tensor, "n 3"]] = {}
 
-    def stacked(self, images: Float[Tensor, "n k h w"]) -> Float[Tensor, "n d"]:
+    def stacked(self, images: Float[Tensor, "n k h w"]) -> Float[Tensor, "n l 3"]:
         """Of all layers; 0 at those the pass did not meet."""
-        none = torch.zeros(len(images), 2, device=images.device)
-        return torch.cat([self.found.get(i, none) for i in range(self.layers)], 1)
+        none = torch.zeros(len(images), 3, device=images.device)
+        return torch.stack([self.found.get(i, none) for i in range(self.layers)], 1)
 
 
 @contextmanager
@@ -95,8 +100,8 @@ def watching(network: nn.Module) -> Iterator[Distances]:
 
 
 @torch.no_grad()
-def distance(layer: _BatchNorm, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n 2"]:
-    """Shift and stretch of every image against what the layer remembers."""
+def distance(layer: _BatchNorm, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n 3"]:
+    """Contrast, stretch and shift of every image against what the layer remembers."""
     assert layer.running_mean is not None
     assert layer.running_var is not None
     pixels = maps.detach().float().flatten(2)
@@ -106,5 +111,5 @@ def distance(layer: _BatchNorm, maps: Float[Tensor, "n c h w"]) -> Float[Tensor,
     variance = (square - mean.square()).clamp_min(0)
     known = layer.running_var + layer.eps
     shift = (mean - layer.running_mean).square() / known
-    stretch = (0.5 * ((variance + layer.eps) / known).log()).square()
-    return torch.stack([shift.mean(1), stretch.mean(1)], 1)
+    contrast = 0.5 * ((variance + layer.eps) / known).log()
+    return torch.stack([contrast.mean(1), contrast.square().mean(1), shift.mean(1)], 1)

@@ -240,7 +240,9 @@ class FunctionalPosterior(nn.Module, ABC):
                 f'context_statistics is "running" or "joint", got {context_statistics!r}.'
             )
         self.heads, self.context_statistics = heads, context_statistics
-        self.familiarity = Familiarity(network) if heads.options.layer_distances else None
+        # all else starts as it does without
+        with torch.random.fork_rng(devices=[]):
+            self.familiarity = Familiarity(network) if heads.options.layer_distances else None
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
     @abstractmethod

@@ -72,6 +72,9 @@ def _functional_vi(recipe: Recipe, backbone: nn.Module) -> FunctionalVI:
         backbone, outputs, posterior.rank, posterior.min_diagonal, options,
         posterior.context_statistics,
     )  # fmt: skip
+    if q.familiarity is not None:
+        # it has a stage of its own, the last
+        q.familiarity.requires_grad_(False)
     method = recipe.method
     divergence = DivergenceOptions(
         method.normalisation, method.kl_stride, method.context_weight, method.unlabelled_weight

@@ -164,7 +164,7 @@ class PosteriorConfig:
         stride: of the factors, in pixels.
         whole_image: let the variance see the whole image, so that an odd one is unsure everywhere.
         layer_distances: let it see how far the image is from the training images at every batch
-            normalisation of the network.
+            normalisation of the network; learned in eight more epochs, when all else has been.
         scale_window: average log σ over so many pixels in either direction.
         mean: of q at the start; null for the prior's.
         variance: of q at the start; null for the prior's.

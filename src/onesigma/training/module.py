@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from onesigma.data import Augment
 from onesigma.data.base import PixelDataset
 from onesigma.divergence import NotPositiveDefiniteError
+from onesigma.familiarity import Familiarity
 from onesigma.objective import data_weight
 from onesigma.prediction.transforms import Transform
 from onesigma.training.assemble import num_outputs
@@ -32,6 +33,29 @@ from onesigma.training.locate import describe_non_finite
 from onesigma.training.method import Batch, Method, Terms
 from onesigma.training.schedule import build_optimiser, learning_rate, risen
 from onesigma.training.seeding import derive_generator, derive_seed
+
+FAMILIAR_EPOCHS = 8
+
+
+class FamiliarStage(StageConfig):
+    """A stage that teaches a method what is familiar to it (`familiarity`), and nothing else.
+
+    It runs in evaluation mode: the fit stays what it was, and images are seen as at test time.
+    """
+
+
+def with_familiar_stage(recipe: Recipe, method: Method) -> Recipe:
+    """The recipe with one such stage at its end if the method has to learn that."""
+    if not familiarities(method):
+        return recipe
+    changes = {"epochs": FAMILIAR_EPOCHS, "average": 0.0, "kl_rise": 0.0}
+    stage = FamiliarStage(**{**vars(recipe.stages[-1]), **changes})
+    return replace(recipe, stages=[*recipe.stages, stage])
+
+
+def familiarities(method: Method) -> list[Familiarity]:
+    """One for each member that has one."""
+    return [part for part in method.modules() if isinstance(part, Familiarity)]
 
 
 class TrainingModule(pl.LightningModule):
@@ -55,6 +79,11 @@ class TrainingModule(pl.LightningModule):
         self.average = WeightAverage()
         self.averaged = averaged_steps(self.stage.average, self.steps * self.stage.epochs)
         self.terms: Terms | None = None
+        self.familiar = isinstance(self.stage, FamiliarStage)
+        if self.familiar:
+            method.requires_grad_(False)
+            for part in familiarities(method):
+                part.requires_grad_(True)
 
     @property
     def stage(self) -> StageConfig:
@@ -113,6 +142,8 @@ class TrainingModule(pl.LightningModule):
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Set the learning rate, and the seed of whatever draws from global generators."""
+        if self.familiar:
+            self.method.eval()
         torch.manual_seed(derive_seed(*self.here))
         optimiser = self.optimizers(use_pl_optimizer=False)
         assert isinstance(optimiser, Optimizer)
