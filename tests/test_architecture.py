@@ -22,6 +22,7 @@ CORE = [
     "context",
     "prediction",
     "likelihoods",
+    "familiarity",
     "posterior",
     "wrap",
     "objective",
