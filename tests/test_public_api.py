@@ -16,7 +16,7 @@ SIGNATURES = {
     ),
     "data_weight": "(batch_images, training_images, correlated_pixels)",
     "from_loss": "(loss, width)",
-    "functional_elbo": "(fit, kl, valid, kl_weight, normalisation)",
+    "functional_elbo": "(fit, kl, valid, kl_weight, normalisation, weights)",
     "kl_divergence": "(q, p, jitter)",
     "prior_report": "(prior, images)",
     "wrap": ("(network, outputs, rank, min_diagonal, options, layer, select, context_statistics)"),

@@ -36,7 +36,6 @@ from onesigma.objective import (
     FunctionalELBO,
     data_weight,
     functional_elbo,
-    noise_weights,
     training_divergence,
     unlabelled_divergence,
 )
@@ -104,7 +103,6 @@ __all__ = [
     "load",
     "metrics",
     "networks",
-    "noise_weights",
     "prior_report",
     "report",
     "training",
