@@ -31,12 +31,20 @@ def keep(task: str, name: str, found: Mapping[str, Any]) -> None:
     file.write_bytes(gzip.compress(json.dumps(short).encode(), mtime=0))
 
 
-def kept(task: str) -> dict[str, Any]:
-    """The scores of all methods that were measured, parts put together."""
+def kept(task: str, like: str | None = None) -> dict[str, Any]:
+    """The scores of all methods that were measured, parts put together.
+
+    Args:
+        task: of the comparison.
+        like: leave out the parts that this method does not have.
+    """
+    files = sorted((RESULTS / "scores" / task).glob("*.json.gz"))
+    named = [(file, *file.name.removesuffix(".json.gz").partition(PART)[::2]) for file in files]
+    wanted = {part for _, name, part in named if like in (None, name)}
     parts: dict[str, list[Any]] = {}
-    for file in sorted((RESULTS / "scores" / task).glob("*.json.gz")):
-        name = file.name.removesuffix(".json.gz").partition(PART)[0]
-        parts.setdefault(name, []).append(json.loads(gzip.decompress(file.read_bytes())))
+    for file, name, part in named:
+        if part in wanted:
+            parts.setdefault(name, []).append(json.loads(gzip.decompress(file.read_bytes())))
     return {
         name: {split: together([one[split] for one in each]) for split in each[0]}
         for name, each in parts.items()

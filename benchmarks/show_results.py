@@ -239,7 +239,7 @@ def mean_of_weights(*metrics: str) -> None:
 
     Means over the images that were scored with both, of metrics that an image has by itself.
     """
-    mean, last = kept("nyuv2"), kept("nyuv2_last")
+    mean, last = kept("nyuv2", like="ours"), kept("nyuv2_last")
     print(f"\n| last step → mean | {' | '.join(metrics)} |\n|{'---|' * (len(metrics) + 1)}")
     for method in (name for name in mean if name in last):
         cells = []
