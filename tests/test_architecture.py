@@ -22,6 +22,7 @@ CORE = [
     "context",
     "prediction",
     "likelihoods",
+    "modes",
     "familiarity",
     "posterior",
     "wrap",

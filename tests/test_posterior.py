@@ -5,12 +5,12 @@ import torch
 from torch import Tensor, nn
 
 from onesigma.covariance import LowRankCovariance, MarginalCovariance
+from onesigma.modes import evaluating
 from onesigma.posterior import (
     CovarianceHeads,
     HeadOptions,
     VariationalGP,
     bend,
-    evaluating,
     unbend,
     window_mean,
 )

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -20,11 +19,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from onesigma.covariance import LowRankCovariance, MarginalCovariance
 from onesigma.familiarity import Familiarity, watching
 from onesigma.field import GaussianField
+from onesigma.modes import evaluating, explaining_lone_values, normalising_apart
 
 Scale = Literal["output", "shared", "none"]
 ContextStatistics = Literal["running", "joint"]
@@ -361,50 +360,6 @@ def unbend(y: float, bounds: tuple[float, float]) -> float:
     low, high = bounds
     middle, radius = (low + high) / 2, (high - low) / 2
     return middle + radius * math.atanh((y - middle) / radius)
-
-
-@contextmanager
-def normalising_apart(module: nn.Module, running: bool) -> Iterator[None]:
-    """Batch normalisation that leaves the running statistics alone; with them, or with its own."""
-    layers = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
-    before = [(layer.training, layer.track_running_stats) for layer in layers]
-    try:
-        for layer in layers:
-            if running:
-                layer.training = False
-            else:
-                layer.track_running_stats = False
-        yield
-    finally:
-        for layer, (training, tracking) in zip(layers, before, strict=True):
-            layer.training, layer.track_running_stats = training, tracking
-
-
-@contextmanager
-def explaining_lone_values(images: Float[Tensor, "m k h w"]) -> Iterator[None]:
-    """What to do where a batch normalisation finds one value of a channel, hence no variance."""
-    try:
-        yield
-    except ValueError as error:
-        if "more than 1 value per channel" not in str(error):
-            raise
-        raise ValueError(
-            f"The network shrinks {len(images)} context image(s) of {images.shape[2]} x "
-            f"{images.shape[3]} to a single value per channel, which batch normalisation cannot "
-            "normalise; take larger images or two context images (context.options.count: 2)."
-        ) from error
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode that gives every submodule its own mode back."""
-    before = [(part, part.training) for part in module.modules()]
-    try:
-        module.eval()
-        yield
-    finally:
-        for part, training in before:
-            part.training = training
 
 
 def feature_channels(backbone: nn.Module, channels: int = 3, size: int = 64) -> int:

@@ -9,12 +9,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from onesigma.modes import evaluating
 from onesigma.posterior import (
     ContextStatistics,
     CovarianceHeads,
     FunctionalPosterior,
     HeadOptions,
-    evaluating,
 )
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from onesigma.baselines import TemperatureScaled
-from onesigma.posterior import evaluating
+from onesigma.modes import evaluating
 from onesigma.training.assemble import num_outputs
 from onesigma.training.components import build_dataset, build_transform
 from onesigma.training.config import Recipe
