@@ -26,18 +26,36 @@ from torch.nn.modules.batchnorm import _BatchNorm
 SMALL = 0.01
 
 
-class Familiarity(nn.Module):
+class OneNumber(nn.Module):
+    """One number for an image from statistics of it, by one hidden layer; 0 at the start.
+
+    Args:
+        statistics: how many.
+        width: of the hidden layer.
+    """
+
+    def __init__(self, statistics: int, width: int = 32) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(statistics, width)
+        self.out = nn.Linear(width, 1)
+        nn.init.zeros_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+
+    def number(self, statistics: Float[Tensor, "n d"]) -> Float[Tensor, "n 1 1 1"]:
+        """For every pixel of an image the same."""
+        return self.out(self.hidden(statistics).relu())[:, :, None, None]
+
+
+class Familiarity(OneNumber):
     """One number for an image from its distances at every batch normalisation; 0 at the start.
 
     The distances carry no gradient: they are read, they do not shape the features.
 
     Args:
         network: whose layers are watched; it is not kept.
-        width: of the hidden layer.
     """
 
-    def __init__(self, network: nn.Module, width: int = 32) -> None:
-        super().__init__()
+    def __init__(self, network: nn.Module) -> None:
         layers = len(remembering(network))
         if not layers:
             raise ValueError(
@@ -45,16 +63,13 @@ class Familiarity(nn.Module):
                 "layer_distances reads how far an image is from them. Leave it off, or use "
                 "whole_image, which reads the features alone."
             )
-        self.hidden = nn.Linear(3 * layers, width)
-        self.out = nn.Linear(width, 1)
-        nn.init.zeros_(self.out.weight)
-        nn.init.zeros_(self.out.bias)
+        super().__init__(3 * layers)
 
     def forward(self, distances: Float[Tensor, "n l 3"]) -> Float[Tensor, "n 1 1 1"]:
-        """One hidden layer on the contrasts and the logarithms of the others."""
+        """From the contrasts and the logarithms of the others."""
         contrast, squares = distances[..., :1], distances[..., 1:]
         seen = torch.cat([contrast, (squares + SMALL).log()], -1).flatten(1)
-        return self.out(self.hidden(seen).relu())[:, :, None, None]
+        return self.number(seen)
 
 
 def remembering(network: nn.Module) -> list[_BatchNorm]:
@@ -106,7 +121,7 @@ def distance(layer: _BatchNorm, maps: Float[Tensor, "n c h w"]) -> Float[Tensor,
     assert layer.running_var is not None
     pixels = maps.detach().float().flatten(2)
     mean = pixels.mean(2)
-    # E x² - (E x)²: a fortieth of the time of torch.var, and far more exact than is needed
+    # E x² - (E x)²: far faster than torch.var, and far more exact than is needed
     square = torch.linalg.vector_norm(pixels, dim=2).square() / pixels.shape[2]
     variance = (square - mean.square()).clamp_min(0)
     known = layer.running_var + layer.eps

@@ -132,7 +132,7 @@ def noise_weights(
     power: float,
     valid: Bool[Tensor, "n h w"],
 ) -> Float[Tensor, "n h w"]:
-    """W ∝ σ^power, of mean 1 over the valid pixels and without a gradient: what their fit counts.
+    """What the fit of a pixel counts: σ^power, of mean 1 over valid pixels, without a gradient.
 
     A log-density divides the residual by σ, so where the noise is said to be large the mean hardly
     learns, and the noise stays large (Seitzer et al., 2022). With power 1 all residuals pull

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from onesigma.covariance import LowRankCovariance, MarginalCovariance
-from onesigma.familiarity import Familiarity, watching
+from onesigma.familiarity import Familiarity, OneNumber, watching
 from onesigma.field import GaussianField
 from onesigma.modes import evaluating, explaining_lone_values, normalising_apart
 
@@ -84,27 +84,21 @@ class HeadOptions:
             raise ValueError(f"scale_window is an odd number of pixels, got {self.scale_window}.")
 
 
-class WholeImage(nn.Module):
+class WholeImage(OneNumber):
     """One number for an image from mean and deviation of each of its features; 0 at the start.
 
     Args:
         features: channels that come in.
-        width: of the hidden layer.
     """
 
-    def __init__(self, features: int, width: int = 32) -> None:
-        super().__init__()
-        self.hidden = nn.Linear(2 * features, width)
-        self.out = nn.Linear(width, 1)
-        nn.init.zeros_(self.out.weight)
-        nn.init.zeros_(self.out.bias)
+    def __init__(self, features: int) -> None:
+        super().__init__(2 * features)
 
     def forward(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "n 1 1 1"]:
-        """One hidden layer on the statistics."""
+        """From the statistics over all pixels."""
         variance, mean = torch.var_mean(features, (2, 3), correction=0)
         # the root has no gradient at 0, where features are constant: a black image
-        statistics = torch.cat([mean, (variance + 1e-6).sqrt()], 1)
-        return self.out(self.hidden(statistics).relu())[:, :, None, None]
+        return self.number(torch.cat([mean, (variance + 1e-6).sqrt()], 1))
 
 
 class CovarianceHeads(nn.Module):
