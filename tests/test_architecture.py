@@ -24,6 +24,7 @@ CORE = [
     "likelihoods",
     "modes",
     "familiarity",
+    "position",
     "posterior",
     "wrap",
     "objective",

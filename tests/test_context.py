@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from onesigma.context import (
+    AlteredCopies,
     Context,
     FrequencyNoise,
     MixedContext,
@@ -100,6 +101,22 @@ def test_mixtures_follow_their_weights() -> None:
     assert never(black, torch.Generator().manual_seed(0)).abs().max() == 0
     with pytest.raises(ValueError, match="one weight each"):
         MixedContext([NoisyCopies()], weights=[1.0, 2.0])
+
+
+def test_altered_copies_keep_their_places_and_a_third_of_them_all_values(images: Tensor) -> None:
+    many = images.repeat(30, 1, 1, 1)
+    altered = AlteredCopies().alter(many, many, torch.Generator().manual_seed(0))
+    assert altered.shape == many.shape
+    assert altered.min() >= 0
+    assert altered.max() <= 1
+    same = (altered == many).flatten(1).all(1)
+    # the standard error of a third over 90 draws is 0.05
+    assert abs(same.float().mean() - 1 / 3) < 0.15
+    # a changed one still resembles its own image more than the others of the batch
+    changed = altered[~same].flatten(1)
+    likeness = torch.corrcoef(torch.cat([images.flatten(1), changed]))[3:, :3]
+    nearest = likeness.argmax(1) == torch.arange(90)[~same] % 3
+    assert nearest.float().mean() > 0.8
 
 
 def test_bad_requests_are_answered() -> None:

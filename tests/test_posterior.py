@@ -40,6 +40,7 @@ OPTIONS = [
     HeadOptions(stride=3, shared_factors=True),
     HeadOptions(whole_image=True),
     HeadOptions(scale_window=5),
+    HeadOptions(scale_position=True),
 ]
 
 

@@ -24,6 +24,7 @@ SIGNATURES = {
 
 NAMES = [
     "Affine",
+    "AlteredCopies",
     "BerHu",
     "Bernoulli",
     "BernoulliMixture",

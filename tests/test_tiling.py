@@ -30,7 +30,11 @@ def convolutional(radius: int, outputs: int = 3) -> Probe:
     layers = [nn.Conv2d(3, 8, 3, padding=1), nn.Tanh()]
     for _ in range(radius - 1):
         layers += [nn.Conv2d(8, 8, 3, padding=1), nn.Tanh()]
-    return Probe(VariationalGP(nn.Sequential(*layers).double(), outputs, rank=2).double())
+    options = HeadOptions(scale_position=True)
+    model = VariationalGP(nn.Sequential(*layers).double(), outputs, 2, options=options).double()
+    assert model.heads.scale_position is not None
+    nn.init.normal_(model.heads.scale_position.slopes)
+    return Probe(model)
 
 
 def unet() -> Probe:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from onesigma import kernels
 from onesigma.context import (
+    AlteredCopies,
     Context,
     FrequencyNoise,
     MixedContext,
@@ -61,6 +62,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Affine",
+    "AlteredCopies",
     "BerHu",
     "Bernoulli",
     "BernoulliMixture",

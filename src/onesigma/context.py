@@ -198,6 +198,32 @@ class MixedContext(Context):
         return torch.cat(parts)
 
 
+class AlteredCopies(MixedContext):
+    """Images whose targets still hold: as they are, in other colours and blurred, under noise.
+
+    A network errs on them much as it does on images it has not seen. There the noise is learned
+    that it will have; on the training images themselves, that of what it knows by heart.
+
+    Args:
+        count: how many images.
+    """
+
+    def __init__(self, count: int = 1) -> None:
+        super().__init__([_Copies(), ShiftedColours(), FrequencyNoise(mix=0.6)], count)
+
+    def alter(self, chosen: Tensor, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Each as one of the three, its values in [0, 1] like those of a photograph."""
+        return super().alter(chosen, images, generator).clamp(0, 1)
+
+
+class _Copies(Context):
+    """Images as they are."""
+
+    def alter(self, chosen: Tensor, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Nothing."""
+        return chosen
+
+
 def _cpu(generator: torch.Generator | None) -> torch.Generator | None:
     return generator if generator is None or generator.device.type == "cpu" else None
 

@@ -4,7 +4,7 @@
 
 h, g, D and log σ are 1 × 1 convolutions of the same feature maps: LC + 3C channels. What is odd
 about an image need not show in every pixel, so D may also see the image as a whole, and how far it
-is from the training images at every layer of the network.
+is from the training images at every layer of the network; log σ may see where in the image it is.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from onesigma.covariance import LowRankCovariance, MarginalCovariance
 from onesigma.familiarity import Familiarity, OneNumber, watching
 from onesigma.field import GaussianField
 from onesigma.modes import evaluating, explaining_lone_values, normalising_apart
+from onesigma.position import COORDINATES, positions
 
 Scale = Literal["output", "shared", "none"]
 ContextStatistics = Literal["running", "joint"]
@@ -50,6 +51,8 @@ class HeadOptions:
             have forgotten what is odd about it.
         scale_window: average log σ over so many pixels in either direction, an odd number. On few
             images the noise of a single pixel is learned by heart.
+        scale_position: add to log σ what is learned from where in its image a pixel lies, see
+            `position`. It shows in errors on images that the mean does not know by heart.
         mean: of q at the start of training, one number or one for every output.
         variance: of q at the start of training; choose the prior's.
         log_scale: log σ at the start of training.
@@ -62,6 +65,7 @@ class HeadOptions:
     whole_image: bool = False
     layer_distances: bool = False
     scale_window: int = 1
+    scale_position: bool = False
     mean: float | Sequence[float] = 0.0
     variance: float = 0.25
     log_scale: float = 0.0
@@ -82,6 +86,11 @@ class HeadOptions:
             )
         if self.scale_window < 1 or self.scale_window % 2 == 0:
             raise ValueError(f"scale_window is an odd number of pixels, got {self.scale_window}.")
+        if self.scale_position and self.scale == "none":
+            raise ValueError(
+                'scale_position is added to log σ, but scale is "none"; it wants "output" or '
+                '"shared".'
+            )
 
 
 class WholeImage(OneNumber):
@@ -99,6 +108,22 @@ class WholeImage(OneNumber):
         variance, mean = torch.var_mean(features, (2, 3), correction=0)
         # the root has no gradient at 0, where features are constant: a black image
         return self.number(torch.cat([mean, (variance + 1e-6).sqrt()], 1))
+
+
+class Position(nn.Module):
+    """What is added to each output for where a pixel lies, linear in its coordinates; 0 at first.
+
+    Args:
+        outputs: how many.
+    """
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.slopes = nn.Parameter(torch.zeros(outputs, COORDINATES))
+
+    def forward(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "1 s h w"]:
+        """For every pixel of these maps, whatever their values."""
+        return functional.conv2d(positions(features), self.slopes[:, :, None, None])
 
 
 class CovarianceHeads(nn.Module):
@@ -128,6 +153,7 @@ class CovarianceHeads(nn.Module):
         self.whole_image = WholeImage(features) if options.whole_image else None
         scales = {"output": outputs, "shared": 1, "none": 0}[options.scale]
         self.log_scale = nn.Conv2d(features, scales, 1) if scales else None
+        self.scale_position = Position(scales) if options.scale_position else None
         self._start_near_the_prior()
 
     def _start_near_the_prior(self) -> None:
@@ -162,6 +188,8 @@ class CovarianceHeads(nn.Module):
         if self.log_scale is None:
             return features.new_zeros(len(features), 1, *features.shape[2:])
         head = window_mean(self.log_scale(features), self.options.scale_window)
+        if self.scale_position is not None:
+            head = head + self.scale_position(features)
         return bend(head, self.options.log_scale_bounds)
 
     def factors(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "n r #c h w"]:

@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_leaves
 
 from onesigma.covariance import MarginalCovariance
 from onesigma.field import GaussianField
+from onesigma.position import part_of
 
 Marginals = Callable[[Tensor], tuple[GaussianField, Tensor]]
 Span = tuple[int, int]
@@ -159,7 +160,8 @@ def _blended(
     for row, down in zip(rows, _weights(rows, overlap, image), strict=True):
         for column, across in zip(columns, _weights(columns, overlap, image), strict=True):
             place = (..., slice(*row), slice(*column))
-            field, log_scale = marginals(image[place])
+            with part_of(image, row[0], column[0]):
+                field, log_scale = marginals(image[place])
             maps = (field.mean, field.covariance.variance, log_scale)
             totals = totals or [m.new_zeros(1, m.shape[1], height, width) for m in maps]
             weight = down[:, None] * across

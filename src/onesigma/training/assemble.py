@@ -65,6 +65,7 @@ def _functional_vi(recipe: Recipe, backbone: nn.Module) -> FunctionalVI:
         whole_image=posterior.whole_image,
         layer_distances=posterior.layer_distances,
         scale_window=posterior.scale_window,
+        scale_position=posterior.scale_position,
         mean=mean if posterior.mean is None else posterior.mean,
         variance=_start_variance(prior) if posterior.variance is None else posterior.variance,
     )
@@ -72,24 +73,29 @@ def _functional_vi(recipe: Recipe, backbone: nn.Module) -> FunctionalVI:
         backbone, outputs, posterior.rank, posterior.min_diagonal, options,
         posterior.context_statistics,
     )  # fmt: skip
-    if q.familiarity is not None:
-        # it has a stage of its own, the last
-        q.familiarity.requires_grad_(False)
+    for part in (q.familiarity, q.heads.scale_position if recipe.method.noise_epochs else None):
+        if part is not None:
+            # it has a stage of its own at the end
+            part.requires_grad_(False)
     method = recipe.method
     divergence = DivergenceOptions(
         method.normalisation, method.kl_stride, method.context_weight, method.unlabelled_weight
     )
-    return FunctionalVI(q, likelihood, prior, context, divergence, _scale_power(recipe, likelihood))
+    _check_noise(recipe, likelihood, options)
+    return FunctionalVI(q, likelihood, prior, context, divergence, method.scale_power)
 
 
-def _scale_power(recipe: Recipe, likelihood: Likelihood) -> float:
-    power = recipe.method.scale_power
-    if not 0 <= power <= 1 or (power and not isinstance(likelihood, RegressionLikelihood)):
+def _check_noise(recipe: Recipe, likelihood: Likelihood, options: HeadOptions) -> None:
+    """Settings of the noise of a value; labels have none."""
+    power, epochs = recipe.method.scale_power, recipe.method.noise_epochs
+    noisy = isinstance(likelihood, RegressionLikelihood) and options.scale != "none"
+    if not 0 <= power <= 1 or epochs < 0 or ((power or epochs) and not noisy):
         raise ValueError(
-            f"method got scale_power {power} with the likelihood {recipe.likelihood.name}; it "
-            "wants one from 0 to 1, and 0 for labels, whose scale is no noise of a value."
+            f"method got scale_power {power} and noise_epochs {epochs} with the likelihood "
+            f"{recipe.likelihood.name} and the scale {options.scale}; it wants a power from 0 to 1 "
+            "and a number of epochs, and 0 for both where there is no noise of a value: for labels "
+            "and without a scale."
         )
-    return power
 
 
 def _prior_mean(recipe: Recipe) -> float | list[float]:

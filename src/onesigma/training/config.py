@@ -113,6 +113,9 @@ class MethodConfig:
             things nobody labelled are reported as not known.
         scale_power: of functional VI of values: pixels count in the fit by σ to this power, from 0,
             the bound itself, to 1, where the mean learns from noisy pixels as from others.
+        noise_epochs: of functional VI of values: epochs at the end of training in which the noise
+            alone is learned once more, on images altered so that the mean does not know them by
+            heart (`AlteredCopies`); 0 for none.
     """
 
     name: MethodName = "functional_vi"
@@ -125,6 +128,7 @@ class MethodConfig:
     context_weight: float = 1.0
     unlabelled_weight: float = 0.0
     scale_power: float = 0.0
+    noise_epochs: int = 0
 
 
 @dataclass(frozen=True)
@@ -166,6 +170,8 @@ class PosteriorConfig:
         layer_distances: let it see how far the image is from the training images at every batch
             normalisation of the network; learned in eight more epochs, when all else has been.
         scale_window: average log σ over so many pixels in either direction.
+        scale_position: let log σ see where in its image a pixel lies; learned in `noise_epochs`
+            alone where there are any.
         mean: of q at the start; null for the prior's.
         variance: of q at the start; null for the prior's.
         context_statistics: running or joint (the published code).
@@ -179,6 +185,7 @@ class PosteriorConfig:
     whole_image: bool = False
     layer_distances: bool = False
     scale_window: int = 1
+    scale_position: bool = False
     mean: float | None = None
     variance: float | None = None
     context_statistics: Literal["running", "joint"] = "running"

@@ -30,7 +30,7 @@ from onesigma.training.config import Recipe
 from onesigma.training.errors import RunFolderError
 from onesigma.training.folder import RunFolder
 from onesigma.training.method import Method
-from onesigma.training.module import TrainingModule, build_augment, with_familiar_stage
+from onesigma.training.module import TrainingModule, build_augment, with_late_stages
 from onesigma.training.resolve import differences, resolve, with_machine_of
 from onesigma.training.run import Run, load
 from onesigma.training.validation import fit_temperature, validation_nll
@@ -96,7 +96,7 @@ def _fit_stages(
     checkpoint: Checkpoint | None,
     console: Console | None,
 ) -> None:
-    recipe = with_familiar_stage(recipe, method)
+    recipe = with_late_stages(recipe, method)
     place = Place()
     if checkpoint is not None:
         method.load_state_dict(checkpoint.weights)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from onesigma.context import AlteredCopies
 from onesigma.data import Augment
 from onesigma.data.base import PixelDataset
 from onesigma.divergence import NotPositiveDefiniteError
 from onesigma.familiarity import Familiarity
 from onesigma.objective import data_weight
+from onesigma.posterior import CovarianceHeads
 from onesigma.prediction.transforms import Transform
 from onesigma.training.assemble import num_outputs
 from onesigma.training.averaging import WeightAverage, averaged_steps
@@ -37,25 +40,55 @@ from onesigma.training.seeding import derive_generator, derive_seed
 FAMILIAR_EPOCHS = 8
 
 
-class FamiliarStage(StageConfig):
-    """A stage that teaches a method what is familiar to it (`familiarity`), and nothing else.
+class LateStage(StageConfig, ABC):
+    """A stage at the end that teaches some parts of a method, and nothing else.
 
     It runs in evaluation mode: the fit stays what it was, and images are seen as at test time.
     """
 
+    @staticmethod
+    @abstractmethod
+    def parts(method: Method) -> list[nn.Module]:
+        """What learns, of all members."""
 
-def with_familiar_stage(recipe: Recipe, method: Method) -> Recipe:
-    """The recipe with one such stage at its end if the method has to learn that."""
-    if not familiarities(method):
-        return recipe
-    changes = {"epochs": FAMILIAR_EPOCHS, "average": 0.0, "kl_rise": 0.0}
-    stage = FamiliarStage(**{**vars(recipe.stages[-1]), **changes})
-    return replace(recipe, stages=[*recipe.stages, stage])
+    def alter(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """The labelled images as they are seen, here unchanged."""
+        return images
 
 
-def familiarities(method: Method) -> list[Familiarity]:
-    """One for each member that has one."""
-    return [part for part in method.modules() if isinstance(part, Familiarity)]
+class NoiseStage(LateStage):
+    """Log σ, on images that the mean does not know by heart."""
+
+    @staticmethod
+    def parts(method: Method) -> list[nn.Module]:
+        """The heads of log σ."""
+        heads = [part for part in method.modules() if isinstance(part, CovarianceHeads)]
+        return [p for head in heads for p in (head.log_scale, head.scale_position) if p is not None]
+
+    def alter(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Altered so that their targets still hold."""
+        return AlteredCopies().alter(images, images, generator)
+
+
+class FamiliarStage(LateStage):
+    """What is familiar to the network, see `familiarity`."""
+
+    @staticmethod
+    def parts(method: Method) -> list[nn.Module]:
+        """All that judge it."""
+        return [part for part in method.modules() if isinstance(part, Familiarity)]
+
+
+def with_late_stages(recipe: Recipe, method: Method) -> Recipe:
+    """The recipe with such stages at its end if the method has parts that learn there."""
+    wanted = {NoiseStage: recipe.method.noise_epochs, FamiliarStage: FAMILIAR_EPOCHS}
+    last, changes = recipe.stages[-1], {"average": 0.0, "kl_rise": 0.0}
+    late = [
+        kind(**{**vars(last), **changes, "epochs": epochs})
+        for kind, epochs in wanted.items()
+        if epochs and kind.parts(method)
+    ]
+    return replace(recipe, stages=[*recipe.stages, *late])
 
 
 class TrainingModule(pl.LightningModule):
@@ -79,10 +112,10 @@ class TrainingModule(pl.LightningModule):
         self.average = WeightAverage()
         self.averaged = averaged_steps(self.stage.average, self.steps * self.stage.epochs)
         self.terms: Terms | None = None
-        self.familiar = isinstance(self.stage, FamiliarStage)
-        if self.familiar:
+        self.late = self.stage if isinstance(self.stage, LateStage) else None
+        if self.late is not None:
             method.requires_grad_(False)
-            for part in familiarities(method):
+            for part in self.late.parts(method):
                 part.requires_grad_(True)
 
     @property
@@ -142,7 +175,7 @@ class TrainingModule(pl.LightningModule):
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Set the learning rate, and the seed of whatever draws from global generators."""
-        if self.familiar:
+        if self.late is not None:
             self.method.eval()
         torch.manual_seed(derive_seed(*self.here))
         optimiser = self.optimizers(use_pl_optimizer=False)
@@ -153,6 +186,9 @@ class TrainingModule(pl.LightningModule):
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of one batch; refuses one that is not finite."""
         ready = self.ready(batch, derive_generator(*self.here, "augment"))
+        if self.late is not None:
+            altering = derive_generator(*self.here, "alter", device=ready.images.device)
+            ready = replace(ready, images=self.late.alter(ready.images, altering))
         generator = derive_generator(*self.here, "method", device=ready.images.device)
         try:
             terms = self.method.loss(ready, self.kl_weight, generator)

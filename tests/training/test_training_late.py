@@ -1,0 +1,137 @@
+"""The stages at the end: after all others, alone, the same when resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import tiny_recipe
+
+from onesigma.training import Recipe, load, train
+from onesigma.training.assemble import build_method
+from onesigma.training.callbacks import Logs
+from onesigma.training.method import FunctionalVI
+from onesigma.training.module import FamiliarStage, NoiseStage, TrainingModule, with_late_stages
+from onesigma.training.resolve import resolve
+
+STAGES = [{"epochs": 2, "batch": 2, "optimiser": {"lr": 1e-2}}]
+FAMILIAR: dict[str, Any] = {"posterior__layer_distances": True}
+NOISE: dict[str, Any] = {"method__noise_epochs": 2, "posterior__scale_position": True}
+
+
+def recipe(**options: Any) -> Recipe:
+    return tiny_recipe("scenes-depth", stages=STAGES, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "learned", "kept", "changed"),
+    [
+        (FAMILIAR, (".familiarity.",), ("mean", "aleatoric"), "epistemic"),
+        (NOISE, (".log_scale.", ".scale_position."), ("mean", "epistemic"), "aleatoric"),
+    ],
+)
+def test_all_but_what_learns_there_stays(
+    options: dict[str, Any],
+    learned: tuple[str, ...],
+    kept: tuple[str, ...],
+    changed: str,
+    tmp_path: Path,
+) -> None:
+    plain, late = train(recipe(), tmp_path / "plain"), train(recipe(**options), tmp_path / "late")
+    before, after = plain.method.state_dict(), late.method.state_dict()
+    for name, value in after.items():
+        same = name in before and torch.equal(value, before[name])
+        assert same != any(part in name for part in learned), name
+    image = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    one, two, again = (r.predict(image) for r in (plain, late, load(tmp_path / "late")))
+    for name in kept:
+        torch.testing.assert_close(getattr(one, name), getattr(two, name))
+    assert not torch.allclose(getattr(one, changed), getattr(two, changed))
+    assert torch.equal(getattr(two, changed), getattr(again, changed))
+
+
+@pytest.mark.parametrize(("stage", "epoch"), [(1, 1), (2, 3)])
+def test_a_run_that_stops_in_such_a_stage_goes_on(
+    stage: int, epoch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = recipe(**NOISE, **FAMILIAR)
+    whole = train(both, tmp_path / "whole")
+    end = Logs.on_train_batch_end
+
+    def stop(self: Logs, trainer: object, module: TrainingModule, *rest: object) -> None:
+        end(self, trainer, module, *rest)  # type: ignore[arg-type]
+        if module.place.stage == stage and module.place.epoch == epoch:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Logs, "on_train_batch_end", stop)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        train(both, tmp_path / "half")
+    monkeypatch.undo()
+    resumed = train(both, tmp_path / "half", resume=True)
+    assert isinstance(resumed.method, FunctionalVI)
+    for name, value in whole.method.state_dict().items():
+        assert torch.equal(value, resumed.method.state_dict()[name]), name
+
+
+def test_the_noise_comes_first_and_only_where_there_is_one_to_learn() -> None:
+    def kinds(**options: Any) -> list[type]:
+        resolved = resolve(recipe(**options))
+        stages = with_late_stages(resolved, build_method(resolved)).stages
+        return [type(stage) for stage in stages[1:]]
+
+    assert kinds() == []
+    assert kinds(**NOISE, **FAMILIAR) == [NoiseStage, FamiliarStage]
+    assert kinds(**NOISE, method__name="heteroscedastic") == []
+
+
+def test_the_noise_is_learned_on_altered_images_and_their_own_targets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+    loss, step = FunctionalVI.loss, TrainingModule.training_step
+
+    def look(self: TrainingModule, batch: Any, number: int) -> torch.Tensor:
+        stage = self.place.stage
+
+        def noted(method: FunctionalVI, ready: Any, *rest: Any) -> Any:
+            seen.setdefault(stage, []).append((ready.images, ready.target))
+            return loss(method, ready, *rest)
+
+        monkeypatch.setattr(FunctionalVI, "loss", noted)
+        return step(self, batch, number)
+
+    monkeypatch.setattr(TrainingModule, "training_step", look)
+    still = [{**STAGES[0], "augment": {"flip": 0.0}}]
+    train(tiny_recipe("scenes-depth", stages=still, **NOISE), tmp_path / "run")
+
+    def by_target(stage: int) -> dict[bytes, list[torch.Tensor]]:
+        images: dict[bytes, list[torch.Tensor]] = {}
+        for batch in seen[stage]:
+            for image, target in zip(*batch, strict=True):
+                images.setdefault(target.numpy().tobytes(), []).append(image)
+        return images
+
+    plain, altered = by_target(0), by_target(1)
+    assert plain.keys() == altered.keys()
+    same = [torch.equal(i, plain[t][0]) for t, images in altered.items() for i in images]
+    assert all(torch.equal(i, images[0]) for images in plain.values() for i in images)
+    # one in three stays as it is: of twelve, not all and not none
+    assert 0 < sum(same) < len(same) == 12
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("scenes-depth", {"method__noise_epochs": -1}),
+        ("scenes-depth", {"method__noise_epochs": 3, "posterior__scale": "none"}),
+        ("scenes-segmentation", {"method__noise_epochs": 3}),
+    ],
+)
+def test_where_there_is_no_noise_to_learn_no_folder_is_left(
+    name: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=f"noise_epochs {options['method__noise_epochs']}"):
+        train(tiny_recipe(name, **options), tmp_path / "run")
+    assert not (tmp_path / "run" / "config.yaml").exists()
