@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from onesigma.data.base import PixelDataset
 from onesigma.metrics import AnomalySuite
 from onesigma.training import load
 from real_images import DEPTH_SIZE, FOLDS, Predict
+from scores import mean_over
 
 METHODS = ("ours", "ours-plain", "dropout", "heteroscedastic")
 SCORES = ("epistemic", "variance")
@@ -58,13 +58,6 @@ def detection(values: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]
     }
 
 
-def mean(folds: Sequence[Any]) -> Any:
-    """Over folds, number by number."""
-    if isinstance(folds[0], Mapping):
-        return {key: mean([fold[key] for fold in folds]) for key in folds[0]}
-    return round(statistics.mean(folds), 4)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", required=True, help="of NYUv2")
@@ -90,7 +83,7 @@ def main() -> None:
             for kind, images in odd.items():
                 add([suites[kind]], predict, images, odd=True)
             folds.append({kind: detection(x.compute(2)["set"]) for kind, x in suites.items()})
-        found[method] = {"folds": options.folds, **mean(folds)}
+        found[method] = {"folds": options.folds, **mean_over(folds)}
         file.write_text(json.dumps(found, indent=1) + "\n")
 
 

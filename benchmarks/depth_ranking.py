@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from onesigma.data import NYUv2, Spread
 from onesigma.data.base import PixelDataset
 from onesigma.training import load
 from real_images import DEPTH_SIZE, FOLDS, Predict
+from scores import mean_over
 
 NETWORKS = ("ours", "deterministic", "heteroscedastic")
 # a squared error below 3 cm squared says no more
@@ -88,13 +88,6 @@ def rank_correlation(x: list[Tensor], y: list[Tensor]) -> float:
     return float(torch.corrcoef(ranks.double())[0, 1])
 
 
-def mean(folds: list[Any]) -> Any:
-    """Over folds, number by number."""
-    if isinstance(folds[0], dict):
-        return {key: mean([fold[key] for fold in folds]) for key in folds[0]}
-    return round(statistics.mean(folds), 3)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", required=True, help="of the data set")
@@ -121,7 +114,7 @@ def main() -> None:
                 "images": known_of_images(predicts, unseen),
             }
         )
-    result = {"folds": options.folds, "mean": mean(found), "by fold": [mean([x]) for x in found]}
+    result = {"folds": options.folds, "mean": mean_over(found), "by fold": found}
     (RESULTS / "depth_ranking.json").write_text(json.dumps(result, indent=1) + "\n")
 
 

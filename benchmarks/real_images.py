@@ -9,11 +9,11 @@
 "temperature") and keeps what it found for every image in `results/scores`, so that later runs can
 be compared with it; `table` compares all that is kept and writes `results/real_images_camvid.json`.
 CamVid is trained without the sequence 0006R0, which is scored beside val; NYUv2 in five folds of
-train and val, the baselines in metres, a second seed as "METHOD-1"; "nyuv2_short" with the first settings of the recipe: in
-metres, 12 epochs, weight B/10N and a scale for every pixel; "camvid_before" and
-"nyuv2_before" with those that the recipes had before; "camvid_last" and "nyuv2_last" with the
-weights of the last step instead of their mean, in the bare logarithm of depth, with a variance that
-sees the last features alone and a noise learned on the training images.
+train and val, the baselines in metres, a second seed as "METHOD-1"; "nyuv2_short" with the first
+settings of the recipe: in metres, 12 epochs, weight B/10N and a scale for every pixel;
+"camvid_before" and "nyuv2_before" with those that the recipes had before; "camvid_last" and
+"nyuv2_last" with the weights of the last step instead of their mean, in the bare logarithm of
+depth, with a variance that sees the last features alone and a noise learned on the training images.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from onesigma.metrics import (
 )
 from onesigma.training import load
 from runs import train as train_run
-from scores import PART, SHOWN, keep, kept, summary
+from scores import PART, SHOWN, family, keep, kept, summary
 
 HELD_OUT = "0006R0"
 FOLDS = 5
@@ -338,7 +338,7 @@ def table(task: str) -> dict[str, Any]:
         return {
             method: against(mine, others)
             for method, others in scores.items()
-            if others[0]["images"] == mine[0]["images"]
+            if all(x["images"] == mine[0]["images"] for x in others)
         }
 
     return {
@@ -354,12 +354,6 @@ def table(task: str) -> dict[str, Any]:
             if own in seeds
         },
     }
-
-
-def family(name: str) -> str:
-    """A run's name without its seed."""
-    stem, _, seed = name.rpartition("-")
-    return stem if seed.isdigit() else name
 
 
 def against(ours: list[Any], others: list[Any]) -> dict[str, dict[str, Any]]:

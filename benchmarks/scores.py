@@ -22,6 +22,12 @@ SHOWN = (
 PART = "-folds-"
 
 
+def family(name: str) -> str:
+    """A run's name without its seed."""
+    stem, _, seed = name.rpartition("-")
+    return stem if seed.isdigit() else name
+
+
 def keep(task: str, name: str, found: Mapping[str, Any]) -> None:
     """Write down the scores of a method, the same bytes for the same scores."""
     file = RESULTS / "scores" / task / f"{name}.json.gz"
@@ -107,6 +113,13 @@ def together(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "per_image": [record for part in parts for record in part["per_image"]],
         "draws": {**draws, "values": values},
     }
+
+
+def mean_over(folds: Sequence[Any]) -> Any:
+    """Results of the same form, number by number."""
+    if isinstance(folds[0], Mapping):
+        return {key: mean_over([fold[key] for fold in folds]) for key in folds[0]}
+    return round(sum(folds) / len(folds), 4)
 
 
 def _mean(values: Sequence[float], shares: Sequence[float]) -> float:

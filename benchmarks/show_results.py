@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from forest import differences
 from measuring import RESULTS
-from scores import kept
+from scores import family, kept
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 COLOURS = {
@@ -298,7 +298,7 @@ def main() -> None:
     mean_of_weights("rel", "nll", "crps", "image_calibration")
     for task in ("nyuv2", "nyuv2_last", "nyuv2_before", "nyuv2_short"):
         rooms_results = read(task)
-        names = {name: name for name in rooms_results["methods"]}
+        names = {family(name): family(name) for name in rooms_results["methods"]}
         comparison(rooms_results, names, "folds", NYUV2)
     odd_scenes(json.loads((RESULTS / "scenes_odd.json").read_text()))
     camvid().savefig(IMAGES / "results_camvid.png", dpi=130)
