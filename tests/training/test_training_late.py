@@ -12,8 +12,9 @@ from tiny import tiny_recipe
 from onesigma.training import Recipe, load, train
 from onesigma.training.assemble import build_method
 from onesigma.training.callbacks import Logs
+from onesigma.training.late import FamiliarStage, NoiseStage, with_late_stages
 from onesigma.training.method import FunctionalVI
-from onesigma.training.module import FamiliarStage, NoiseStage, TrainingModule, with_late_stages
+from onesigma.training.module import TrainingModule
 from onesigma.training.resolve import resolve
 
 STAGES = [{"epochs": 2, "batch": 2, "optimiser": {"lr": 1e-2}}]

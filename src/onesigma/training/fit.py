@@ -29,8 +29,9 @@ from onesigma.training.components import build_dataset
 from onesigma.training.config import Recipe
 from onesigma.training.errors import RunFolderError
 from onesigma.training.folder import RunFolder
+from onesigma.training.late import with_late_stages
 from onesigma.training.method import Method
-from onesigma.training.module import TrainingModule, build_augment, with_late_stages
+from onesigma.training.module import TrainingModule, build_augment
 from onesigma.training.resolve import differences, resolve, with_machine_of
 from onesigma.training.run import Run, load
 from onesigma.training.validation import fit_temperature, validation_nll

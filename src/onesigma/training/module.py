@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from onesigma.context import AlteredCopies
 from onesigma.data import Augment
 from onesigma.data.base import PixelDataset
 from onesigma.divergence import NotPositiveDefiniteError
-from onesigma.familiarity import Familiarity
 from onesigma.objective import data_weight
-from onesigma.posterior import CovarianceHeads
 from onesigma.prediction.transforms import Transform
 from onesigma.training.assemble import num_outputs
 from onesigma.training.averaging import WeightAverage, averaged_steps
@@ -26,6 +22,7 @@ from onesigma.training.checkpoint import Place
 from onesigma.training.components import build, build_transform
 from onesigma.training.config import Component, Recipe, StageConfig
 from onesigma.training.errors import NonFiniteLossError
+from onesigma.training.late import LateStage
 from onesigma.training.loading import (
     epoch_batches,
     steps_per_epoch,
@@ -36,59 +33,6 @@ from onesigma.training.locate import describe_non_finite
 from onesigma.training.method import Batch, Method, Terms
 from onesigma.training.schedule import build_optimiser, learning_rate, risen
 from onesigma.training.seeding import derive_generator, derive_seed
-
-FAMILIAR_EPOCHS = 8
-
-
-class LateStage(StageConfig, ABC):
-    """A stage at the end that teaches some parts of a method, and nothing else.
-
-    It runs in evaluation mode: the fit stays what it was, and images are seen as at test time.
-    """
-
-    @staticmethod
-    @abstractmethod
-    def parts(method: Method) -> list[nn.Module]:
-        """What learns, of all members."""
-
-    def alter(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """The labelled images as they are seen, here unchanged."""
-        return images
-
-
-class NoiseStage(LateStage):
-    """Log σ, on images that the mean does not know by heart."""
-
-    @staticmethod
-    def parts(method: Method) -> list[nn.Module]:
-        """The heads of log σ."""
-        heads = [part for part in method.modules() if isinstance(part, CovarianceHeads)]
-        return [p for head in heads for p in (head.log_scale, head.scale_position) if p is not None]
-
-    def alter(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Altered so that their targets still hold."""
-        return AlteredCopies().alter(images, images, generator)
-
-
-class FamiliarStage(LateStage):
-    """What is familiar to the network, see `familiarity`."""
-
-    @staticmethod
-    def parts(method: Method) -> list[nn.Module]:
-        """All that judge it."""
-        return [part for part in method.modules() if isinstance(part, Familiarity)]
-
-
-def with_late_stages(recipe: Recipe, method: Method) -> Recipe:
-    """The recipe with such stages at its end if the method has parts that learn there."""
-    wanted = {NoiseStage: recipe.method.noise_epochs, FamiliarStage: FAMILIAR_EPOCHS}
-    last, changes = recipe.stages[-1], {"average": 0.0, "kl_rise": 0.0}
-    late = [
-        kind(**{**vars(last), **changes, "epochs": epochs})
-        for kind, epochs in wanted.items()
-        if epochs and kind.parts(method)
-    ]
-    return replace(recipe, stages=[*recipe.stages, *late])
 
 
 class TrainingModule(pl.LightningModule):
