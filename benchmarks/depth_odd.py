@@ -27,7 +27,7 @@ from onesigma.training import load
 from real_images import DEPTH_SIZE, FOLDS, Predict
 from scores import mean_over
 
-METHODS = ("ours", "ours-plain", "dropout", "heteroscedastic")
+METHODS = ("ours", "ours-by-heart", "ours-plain", "dropout", "heteroscedastic")
 SCORES = ("epistemic", "variance")
 IMAGES = 25
 
