@@ -27,7 +27,9 @@ from onesigma.training import load
 from real_images import DEPTH_SIZE, FOLDS, Predict
 from scores import mean_over
 
-METHODS = ("ours", "ours-by-heart", "ours-plain", "dropout", "heteroscedastic")
+METHODS = (
+    "ours", "ours-by-heart", "ours-plain", "ours-no-divergence", "dropout", "heteroscedastic",
+)  # fmt: skip
 SCORES = ("epistemic", "variance")
 IMAGES = 25
 
