@@ -52,7 +52,8 @@ class HeadOptions:
         scale_window: average log σ over so many pixels in either direction, an odd number. On few
             images the noise of a single pixel is learned by heart.
         scale_position: add to log σ what is learned from where in its image a pixel lies, see
-            `position`. It shows in errors on images that the mean does not know by heart.
+            `position`. It shows in errors on images that the mean does not know by heart. A tile
+            knows where it lies, a random crop of training does not: learn the noise on whole ones.
         mean: of q at the start of training, one number or one for every output.
         variance: of q at the start of training; choose the prior's.
         log_scale: log σ at the start of training.

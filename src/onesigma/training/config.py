@@ -171,7 +171,7 @@ class PosteriorConfig:
             normalisation of the network; learned in eight more epochs, when all else has been.
         scale_window: average log σ over so many pixels in either direction.
         scale_position: let log σ see where in its image a pixel lies; learned in `noise_epochs`
-            alone where there are any.
+            alone where there are any. The last stage should not cut crops then.
         mean: of q at the start; null for the prior's.
         variance: of q at the start; null for the prior's.
         context_statistics: running or joint (the published code).
