@@ -10,21 +10,19 @@ variance, with the mean over folds; writes `results/depth_odd.json`.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from measuring import RESULTS
-from onesigma.data import CamVid, NYUv2, Scenes, Spread
+from onesigma.data import CamVid, Scenes, Spread
 from onesigma.data.base import PixelDataset
 from onesigma.metrics import AnomalySuite
 from onesigma.training import load
-from real_images import DEPTH_SIZE, FOLDS, Predict
+from real_images import DEPTH_SIZE, Predict, fold_parser, unseen
 from scores import mean_over
 
 METHODS = (
@@ -61,11 +59,8 @@ def detection(values: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", required=True, help="of NYUv2")
+    parser = fold_parser(__doc__)
     parser.add_argument("--far", required=True, help="CamVid, whose streets are odd among rooms")
-    parser.add_argument("--runs", type=Path, default=Path("runs"))
-    parser.add_argument("--folds", type=int, nargs="+", default=list(range(FOLDS)))
     parser.add_argument("--methods", nargs="+", default=list(METHODS), help="names of runs")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -80,8 +75,7 @@ def main() -> None:
         for k in options.folds:
             predict = load(options.runs / "nyuv2" / f"{method}-fold{k}").predict
             suites = {kind: AnomalySuite(SCORES, extra=("relative",)) for kind in odd}
-            rooms = NYUv2(options.root, "val", DEPTH_SIZE, fold=(k, FOLDS))
-            add(suites.values(), predict, rooms, odd=False)
+            add(suites.values(), predict, unseen(options.root, k), odd=False)
             for kind, images in odd.items():
                 add([suites[kind]], predict, images, odd=True)
             folds.append({kind: detection(x.compute(2)["set"]) for kind, x in suites.items()})

@@ -7,7 +7,6 @@ Reads the runs of `real_images.py train nyuv2`; writes `results/depth_ranges.jso
 
 from __future__ import annotations
 
-import argparse
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +17,7 @@ from torch import Tensor
 from measuring import RESULTS
 from onesigma.data import NYUv2
 from onesigma.training import load
-from real_images import DEPTH_SIZE, FOLDS
+from real_images import fold_parser, unseen
 
 EDGES = (0.0, 1.5, 2.5, 4.0, 10.5)
 METHODS = ("ours", "deterministic", "heteroscedastic")
@@ -36,18 +35,14 @@ def relative_errors(run: Path, data: NYUv2) -> tuple[Tensor, Tensor]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", required=True, help="of the data set")
-    parser.add_argument("--runs", type=Path, default=Path("runs"))
-    parser.add_argument("--folds", type=int, nargs="+", default=list(range(FOLDS)))
-    options = parser.parse_args()
+    options = fold_parser(__doc__).parse_args()
     torch.set_num_threads(1)
     found: dict[str, object] = {"folds": options.folds, "edges in metres": EDGES}
     for method in METHODS:
         parts = [
             relative_errors(
                 options.runs / "nyuv2" / f"{method}-fold{k}",
-                NYUv2(options.root, "val", DEPTH_SIZE, fold=(k, FOLDS)),
+                unseen(options.root, k),
             )
             for k in options.folds
         ]

@@ -15,10 +15,8 @@ networks (deterministic, heteroscedastic, onesigma). Writes `results/depth_ranki
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,11 +27,11 @@ from onesigma import AlteredCopies
 from onesigma.data import NYUv2, Spread
 from onesigma.data.base import PixelDataset
 from onesigma.training import load
-from real_images import DEPTH_SIZE, FOLDS, Predict
+from real_images import DEPTH_SIZE, FOLDS, Predict, fold_parser, unseen
 from scores import mean_over
 
 NETWORKS = ("ours", "deterministic", "heteroscedastic")
-# a squared error below 3 cm squared says no more
+# in m²: errors below 3 cm say no more
 LEAST = 1e-3
 SEEN_IMAGES = 60
 
@@ -89,11 +87,7 @@ def rank_correlation(x: list[Tensor], y: list[Tensor]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", required=True, help="of the data set")
-    parser.add_argument("--runs", type=Path, default=Path("runs"))
-    parser.add_argument("--folds", type=int, nargs="+", default=list(range(FOLDS)))
-    options = parser.parse_args()
+    options = fold_parser(__doc__).parse_args()
     torch.set_num_threads(1)
     altered, generator = AlteredCopies(), torch.Generator().manual_seed(0)
     found = []
@@ -101,17 +95,17 @@ def main() -> None:
         predicts = {
             name: load(options.runs / "nyuv2" / f"{name}-fold{k}").predict for name in NETWORKS
         }
-        unseen = NYUv2(options.root, "val", DEPTH_SIZE, fold=(k, FOLDS))
+        new = unseen(options.root, k)
         train = NYUv2(options.root, "train", DEPTH_SIZE, crop=True, fold=(k, FOLDS))
         seen = Spread(train, SEEN_IMAGES)
         found.append(
             {
-                "not seen": errors(predicts["ours"], unseen, lambda x: x),
+                "not seen": errors(predicts["ours"], new, lambda x: x),
                 "seen": errors(predicts["ours"], seen, lambda x: x),
                 "seen, altered": errors(
                     predicts["ours"], seen, lambda x: altered.alter(x, x, generator)
                 ),
-                "images": known_of_images(predicts, unseen),
+                "images": known_of_images(predicts, new),
             }
         )
     result = {"folds": options.folds, "mean": mean_over(found), "by fold": found}

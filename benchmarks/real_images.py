@@ -276,9 +276,22 @@ def score_nyuv2(name: str, root: str, runs: Path, folds: Sequence[int]) -> dict[
     """One method over some folds: each image by the run that did not see it."""
     suite = RegressionSuite()
     for k in folds:
-        images = NYUv2(root, "val", DEPTH_SIZE, fold=(k, FOLDS))
-        depth(load(runs / f"{name}-fold{k}").predict, images, suite)
+        depth(load(runs / f"{name}-fold{k}").predict, unseen(root, k), suite)
     return {"folds": suite.compute()}
+
+
+def unseen(root: str, fold: int) -> NYUv2:
+    """The images that the runs of a fold are not trained on."""
+    return NYUv2(root, "val", DEPTH_SIZE, fold=(fold, FOLDS))
+
+
+def fold_parser(description: str | None) -> argparse.ArgumentParser:
+    """Of scripts that look at the runs of some folds of NYUv2."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--root", required=True, help="of NYUv2")
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--folds", type=int, nargs="+", default=list(range(FOLDS)))
+    return parser
 
 
 def segmentation(

@@ -17,7 +17,7 @@ from onesigma.training.method import FunctionalVI
 from onesigma.training.module import TrainingModule
 from onesigma.training.resolve import resolve
 
-STAGES = [{"epochs": 2, "batch": 2, "optimiser": {"lr": 1e-2}}]
+STAGES = [{"epochs": 2, "batch": 2, "average": 0.5, "optimiser": {"lr": 1e-2}}]
 FAMILIAR: dict[str, Any] = {"posterior__layer_distances": True}
 NOISE: dict[str, Any] = {"method__noise_epochs": 2, "posterior__scale_position": True}
 
