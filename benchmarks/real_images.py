@@ -89,6 +89,8 @@ CHANGES: dict[str, Settings] = {
     "ours-pixel": PIXEL,
     "ours-layer-distances": {"posterior.layer_distances": True},
     "ours-unlabelled-0": {"method.unlabelled_weight": 0.0},
+    "ours-strangers": {"method.stranger_weight": 300.0},
+    "ours-only-strangers": {"method.unlabelled_weight": 0.0, "method.stranger_weight": 300.0},
     "ours-shares": {"prior.mean": "shares"},
     "ours-three-contexts": {"context.options.count": 3, "method.context_weight": 10.0},
     "ours-epochs-32": {"stages.epochs": 32},
@@ -132,7 +134,9 @@ def plan(task: str) -> dict[str, Settings]:
 
 
 def _camvid() -> dict[str, Settings]:
-    runs = {**_compared(), **_seeded(CHANGES), **_left_out({"ours": {}}), **_few("ours", {})}
+    unheard = {name: CHANGES[name] for name in ("ours-unlabelled-0", "ours-only-strangers")}
+    left_out = _left_out({"ours": {}, **unheard})
+    runs = {**_compared(), **_seeded(CHANGES), **left_out, **_few("ours", {})}
     return _without_a_drive(runs)
 
 

@@ -15,6 +15,7 @@ from onesigma.context import (
     PastedMixtures,
     ShiftedColours,
     ShuffledPatches,
+    Strangers,
 )
 
 MAKERS: list[Callable[[int], Context]] = [
@@ -80,6 +81,32 @@ def test_pasted_pixels_come_from_the_batch(generator) -> None:  # type: ignore[n
     assert set(pasted.unique().tolist()) <= {0.0, 1.0}
     shares = [(p != p.flatten().mode().values).float().mean().item() for p in pasted]
     assert all(share == 0 or abs(share - 0.3) < 0.02 for share in shares)
+
+
+def test_strangers_are_of_the_batch_in_other_colours_and_where_they_are_is_known(
+    images: Tensor,
+) -> None:
+    many, before = images.repeat(100, 1, 1, 1), images.clone()
+    made, where = Strangers(rate=0.5, size=0.05)(many, torch.Generator().manual_seed(0))
+    again, _ = Strangers(rate=0.5, size=0.05)(many, torch.Generator().manual_seed(0))
+    assert torch.equal(made, again)
+    assert torch.equal(images, before)
+    assert made.min() >= 0
+    assert made.max() <= 1
+    changed = (made != many).any(1)
+    assert not bool((changed & ~where).any())
+    assert changed[where].float().mean() > 0.99
+    shares = where.flatten(1).float().mean(1)
+    # 300 draws: the standard error of a half is 0.03; sizes are uniform on (0, 0.1)
+    assert abs((shares > 0).float().mean() - 0.5) < 0.12
+    assert abs(shares[shares > 0].mean() - 0.05) < 0.01
+    assert shares.max() < 0.105
+
+
+@pytest.mark.parametrize("options", [{"rate": 0.0}, {"rate": 1.5}, {"size": 0.0}, {"size": 0.6}])
+def test_strangers_refuse_shares_that_make_no_sense(options: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="Strangers got"):
+        Strangers(**options)
 
 
 def test_frequency_noise_has_its_spectrum(generator) -> None:  # type: ignore[no-untyped-def]

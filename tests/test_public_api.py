@@ -55,6 +55,7 @@ NAMES = [
     "SampledPrior",
     "ShiftedColours",
     "ShuffledPatches",
+    "Strangers",
     "VariationalGP",
     "baselines",
     "cat",

@@ -20,6 +20,7 @@ from onesigma.context import (
     PastedMixtures,
     ShiftedColours,
     ShuffledPatches,
+    Strangers,
 )
 from onesigma.covariance import BlockCovariance, LowRankCovariance, MarginalCovariance
 from onesigma.divergence import NotPositiveDefiniteError, kl_divergence
@@ -93,6 +94,7 @@ __all__ = [
     "SampledPrior",
     "ShiftedColours",
     "ShuffledPatches",
+    "Strangers",
     "VariationalGP",
     "baselines",
     "cat",

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
@@ -128,14 +128,41 @@ class PastedMixtures(Context):
 
     def alter(self, chosen: Tensor, images: Tensor, generator: torch.Generator | None) -> Tensor:
         """Cut along the level lines of smooth noise."""
-        m, _, h, w = chosen.shape
-        others = _choose(images, m, generator).flip(-1)
-        shift = [int(s * float(_uniform((), chosen, generator))) for s in (h, w)]
-        others = torch.roll(others, shift, (-2, -1))
-        field = _smooth_noise(m, h, w, chosen, generator)
-        level = torch.quantile(field.flatten(1).float(), 1 - self.share, dim=1)
-        mask = field > level.to(field.dtype)[:, None, None]
-        return torch.where(mask[:, None], others, chosen)
+        others = _moved(_choose(images, len(chosen), generator), generator)
+        shares = torch.full((len(chosen),), self.share, device=chosen.device)
+        return torch.where(_blobs(shares, chosen, generator)[:, None], others, chosen)
+
+
+class Strangers:
+    """Things that do not belong: blobs of one image in another, moved, mirrored, in other colours.
+
+    The rest of the image is as it was and keeps its targets; what a blob is, nobody says.
+
+    Args:
+        rate: share of the images that get some.
+        size: mean share of the pixels of such an image.
+    """
+
+    def __init__(self, rate: float = 0.5, size: float = 0.05) -> None:
+        if not (0 < rate <= 1 and 0 < size <= 0.5):
+            raise ValueError(
+                f"Strangers got the rate {rate} and the size {size}; it wants a rate in (0, 1] and "
+                "a size in (0, 0.5]."
+            )
+        self.rate, self.size = rate, size
+        self.colours = ShiftedColours(blur=1.0)
+
+    def __call__(
+        self, images: Float[Tensor, "n k h w"], generator: torch.Generator | None = None
+    ) -> tuple[Float[Tensor, "n k h w"], Bool[Tensor, "n h w"]]:
+        """New images, and where the strangers are; the batch is not changed."""
+        n = len(images)
+        others = _moved(_choose(images, n, generator), generator)
+        others = self.colours.alter(others, images, generator).clamp(0, 1)
+        sizes = 2 * self.size * _uniform((n,), images, generator)
+        chosen = _uniform((n,), images, generator) < self.rate
+        where = _blobs(sizes, images, generator) & chosen[:, None, None]
+        return torch.where(where[:, None], others, images), where
 
 
 class FrequencyNoise(Context):
@@ -240,6 +267,21 @@ def _normal(shape: Sequence[int], like: Tensor, generator: torch.Generator | Non
 
 def _uniform(shape: Sequence[int], like: Tensor, generator: torch.Generator | None) -> Tensor:
     return torch.rand(tuple(shape), generator=generator, dtype=like.dtype, device=like.device)
+
+
+def _moved(images: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Mirrored, then rolled by random numbers of rows and columns."""
+    shift = [int(s * float(_uniform((), images, generator))) for s in images.shape[-2:]]
+    return torch.roll(images.flip(-1), shift, (-2, -1))
+
+
+def _blobs(shares: Tensor, images: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Masks (n, h, w) of these shares of the pixels, cut along level lines of smooth noise."""
+    n, _, h, w = images.shape
+    field = _smooth_noise(n, h, w, images, generator)
+    pairs = zip(field.flatten(1).float(), shares, strict=True)
+    level = torch.stack([torch.quantile(values, 1 - share) for values, share in pairs])
+    return field > level.to(field.dtype)[:, None, None]
 
 
 def _smooth_noise(

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import onesigma
 from onesigma.field import GaussianField
+from onesigma.objective import unlabelled_divergence
 from onesigma.prediction import CategoricalPrediction, RegressionPrediction
 from onesigma.training import Recipe, Run, load_recipe, train
 from onesigma.training.assemble import build_method
@@ -85,7 +86,42 @@ def test_pixels_without_a_label_count_more_if_asked() -> None:
     assert twice == pytest.approx(2 * once, rel=1e-3)
 
 
-@pytest.mark.parametrize("setting", ["context_weight", "unlabelled_weight", "kl_stride"])
+def test_strangers_have_no_target_and_their_divergence_counts_as_asked() -> None:
+    def method_of(weight: float) -> FunctionalVI:
+        method = build_method(resolve(tiny_recipe(method__stranger_weight=weight)))
+        assert isinstance(method, FunctionalVI)
+        method.prepare(32, 32)
+        return method
+
+    def maps(method: FunctionalVI, labels: Tensor) -> dict[str, Tensor]:
+        torch.manual_seed(0)  # of dropout
+        batch = Batch(images, labels, torch.ones(8, 32, 32, dtype=torch.bool))
+        return method.loss(batch, 0.1, torch.Generator().manual_seed(0)).maps
+
+    images = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    labels = torch.zeros(8, 32, 32, dtype=torch.int64)
+    once, twice = method_of(5.0), method_of(10.0)
+    stream = torch.Generator().manual_seed(0)
+    once.context(images, stream)
+    changed, strange = once.strangers(images, stream)
+    assert bool(strange.any())
+    one, two = maps(once, labels), maps(twice, labels)
+    # their labels say nothing, those of all others do
+    other = maps(once, torch.where(strange, 1, labels))
+    assert torch.equal(one["fit"], other["fit"])
+    assert torch.equal(one["fit"] == 0, strange)
+    # 5 KL more at their pixels, nothing more elsewhere
+    torch.manual_seed(0)
+    q, _ = once.posterior(changed, context=changed[:1])
+    p = once.prior.at(32, 32)(changed)
+    alone = unlabelled_divergence(q[:8], p, ~strange)
+    torch.testing.assert_close(two["kl"] - one["kl"], 5 * alone, rtol=1e-3, atol=1e-3)
+    assert float(alone.detach().sum()) > 1
+
+
+@pytest.mark.parametrize(
+    "setting", ["context_weight", "unlabelled_weight", "stranger_weight", "kl_stride"]
+)
 def test_weights_out_of_range_leave_no_folder(setting: str, tmp_path: Path) -> None:
     recipe = tiny_recipe(**{f"method__{setting}": -1})
     with pytest.raises(ValueError, match=f"{setting} -1"):

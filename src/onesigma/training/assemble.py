@@ -79,8 +79,9 @@ def _functional_vi(recipe: Recipe, backbone: nn.Module) -> FunctionalVI:
             part.requires_grad_(False)
     method = recipe.method
     divergence = DivergenceOptions(
-        method.normalisation, method.kl_stride, method.context_weight, method.unlabelled_weight
-    )
+        method.normalisation, method.kl_stride, method.context_weight, method.unlabelled_weight,
+        method.stranger_weight,
+    )  # fmt: skip
     _check_noise(recipe, likelihood, options)
     return FunctionalVI(q, likelihood, prior, context, divergence, method.scale_power)
 

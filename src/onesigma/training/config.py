@@ -111,6 +111,9 @@ class MethodConfig:
             inputs more uncertain and fits a little less.
         unlabelled_weight: the KL of pixels without a target is added so many times, so that
             things nobody labelled are reported as not known.
+        stranger_weight: above 0, things that do not belong are pasted into training images
+            (`Strangers`), and the KL of their pixels is added so many times, so that things like
+            none in training are reported as not known, also where every pixel has a label.
         scale_power: of functional VI of values: pixels count in the fit by σ to this power, from 0,
             the bound itself, to 1, where the mean learns from noisy pixels as from others.
         noise_epochs: of functional VI of values: epochs at the end of training in which the noise
@@ -127,6 +130,7 @@ class MethodConfig:
     kl_stride: int = 1
     context_weight: float = 1.0
     unlabelled_weight: float = 0.0
+    stranger_weight: float = 0.0
     scale_power: float = 0.0
     noise_epochs: int = 0
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from onesigma.baselines import Baseline, DeepEnsemble, MCDropout
 from onesigma.baselines.base import Prediction
-from onesigma.context import Context
+from onesigma.context import Context, Strangers
 from onesigma.covariance import LowRankCovariance
 from onesigma.field import GaussianField
 from onesigma.likelihoods.base import Likelihood
@@ -124,19 +124,23 @@ class DivergenceOptions:
         context_weight: what context images add counts so many times.
         unlabelled_weight: that of pixels without a target, each by itself, is added so many times,
             so that things nobody labelled are reported as not known.
+        stranger_weight: that of pixels of `Strangers`, pasted in where it is above 0.
     """
 
     normalisation: Normalisation = "labelled"
     stride: int = 1
     context_weight: float = 1.0
     unlabelled_weight: float = 0.0
+    stranger_weight: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.stride < 1 or min(self.context_weight, self.unlabelled_weight) < 0:
+        weights = (self.context_weight, self.unlabelled_weight, self.stranger_weight)
+        if self.stride < 1 or min(weights) < 0:
             raise ValueError(
-                f"method got kl_stride {self.stride}, context_weight {self.context_weight} and "
-                f"unlabelled_weight {self.unlabelled_weight}; it wants a stride of at least 1 and "
-                "weights of at least 0."
+                f"method got kl_stride {self.stride}, context_weight {self.context_weight}, "
+                f"unlabelled_weight {self.unlabelled_weight} and stranger_weight "
+                f"{self.stranger_weight}; it wants a stride of at least 1 and weights of at least "
+                "0."
             )
 
 
@@ -164,30 +168,44 @@ class FunctionalVI(Method):
         super().__init__()
         self.posterior, self.likelihood, self.prior = posterior, likelihood, prior
         self.context, self.divergence, self.scale_power = context, divergence, scale_power
+        self.strangers = Strangers()
 
     def loss(self, batch: Batch, kl_weight: float, generator: torch.Generator) -> Terms:
         """The negative functional ELBO."""
         n, extra = len(batch.images), self.context(batch.images, generator)
-        q, log_scale = self.posterior(batch.images, context=extra)
+        images, strange = self._with_strangers(batch.images, generator)
+        valid = batch.valid & ~strange
+        q, log_scale = self.posterior(images, context=extra)
         with torch.autocast(q.mean.device.type, enabled=False):
             q, log_scale = _single(q), log_scale.float()
-            p = self.prior.at(*batch.images.shape[2:])(torch.cat([batch.images, extra]))
-            fit = self.likelihood.expected_log_prob(batch.target, q[:n], log_scale[:n], batch.valid)
-            kl = self._divergence(q, p, batch.valid, generator)
+            p = self.prior.at(*images.shape[2:])(torch.cat([images, extra]))
+            fit = self.likelihood.expected_log_prob(batch.target, q[:n], log_scale[:n], valid)
+            kl = self._divergence(q, p, ~batch.valid, strange, generator)
             normalisation = self.divergence.normalisation
             power, weights = self.scale_power, None
             if power:
-                weights = noise_weights(log_scale[:n], power, batch.valid)
-            elbo = functional_elbo(fit, kl, batch.valid, kl_weight, normalisation, weights)
+                weights = noise_weights(log_scale[:n], power, valid)
+            elbo = functional_elbo(fit, kl, valid, kl_weight, normalisation, weights)
         return Terms(-elbo.value, elbo.fit, elbo.kl, {"fit": fit, "kl": kl})
 
+    def _with_strangers(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        if self.divergence.stranger_weight:
+            return self.strangers(images, generator)
+        return images, torch.zeros_like(images[:, 0], dtype=torch.bool)
+
     def _divergence(
-        self, q: GaussianField, p: GaussianField, valid: Tensor, generator: torch.Generator
+        self,
+        q: GaussianField,
+        p: GaussianField,
+        unlabelled: Tensor,
+        strange: Tensor,
+        generator: torch.Generator,
     ) -> Tensor:
-        n, how = len(valid), self.divergence
+        n, how = len(strange), self.divergence
         kl = training_divergence(q, p, n, how.context_weight, how.stride, generator)
-        if how.unlabelled_weight:
-            kl = kl + how.unlabelled_weight * unlabelled_divergence(q[:n], p[:n], valid)
+        for weight, where in ((how.unlabelled_weight, unlabelled), (how.stranger_weight, strange)):
+            if weight:
+                kl = kl + weight * unlabelled_divergence(q[:n], p[:n], ~where)
         return kl
 
     def predict(self, images: Float[Tensor, "n 3 h w"], view: View = whole) -> Prediction:
