@@ -174,12 +174,14 @@ def _seeded(methods: Mapping[str, Settings]) -> dict[str, Settings]:
 
 
 def _left_out(methods: Mapping[str, Settings]) -> dict[str, Settings]:
-    """Methods of labels, trained without one of the classes."""
+    """Methods of labels, trained without one of the classes; a second seed as "METHOD-1"."""
     baselines = {"deterministic": {"method.name": "deterministic"}, "dropout": DROPOUT}
+    compared = {**methods, **baselines}
+    again = {f"{name}-1": {"seed": 1, **settings} for name, settings in compared.items()}
     return {
         f"{name}-without-{odd}": {**settings, "data.options.exclude_classes": odd}
         for odd in ("car", "pedestrian")
-        for name, settings in {**methods, **baselines}.items()
+        for name, settings in {**compared, **again}.items()
     }
 
 
