@@ -213,16 +213,38 @@ def numbered(name: str) -> list[str]:
 
 
 def detection(results: Mapping[str, Any]) -> None:
-    """Rooms among streets, and classes left out: by entropy and by mutual information."""
-    print("\nanomalies: AUROC / FPR95 of pixels, of images\n")
+    """Rooms among streets, and classes left out: by entropy and by mutual information.
+
+    Seeds of classes left out are put together.
+    """
+    print(
+        "\nanomalies: AUROC / FPR95 of pixels, of images by their mean and by their largest patch\n"
+    )
+    runs: dict[str, list[Any]] = {}
     for run, scores in results["methods"].items():
-        sets = {"rooms": scores["far"]["set"]} if "far" in scores else {}
-        sets |= {s: x["anomaly"]["set"] for s, x in scores.items() if "anomaly" in x}
-        for where, found in sets.items():
-            for score in ("entropy", "mutual_information"):
-                cells = [found[score]["pixels"], found[score]["images"]["mean"]]
-                text = " | ".join(f"{digits(x['auroc'])} / {digits(x['fpr95'])}" for x in cells)
-                print(f"| {run} | {where} | {score} | {text} |")
+        first = run.replace("-1-without-", "-without-")
+        runs.setdefault(first if first in results["methods"] else run, []).append(scores)
+    for run, seeds_of in runs.items():
+        for where in ("far", "held out", "val"):
+            found = [x["set"] for x in (_odd(scores, where) for scores in seeds_of) if x]
+            for score in ("entropy", "mutual_information") if found else ():
+                each = [x[score] for x in found]
+                cells = (
+                    [x["pixels"] for x in each],
+                    *([x["images"][how] for x in each] for how in ("mean", "patch")),
+                )
+                text = " | ".join(" / ".join(_means(cell)) for cell in cells)
+                print(f"| {run} ({len(found)}) | {where} | {score} | {text} |")
+
+
+def _odd(scores: Mapping[str, Any], where: str) -> Any:
+    return scores.get("far") if where == "far" else scores.get(where, {}).get("anomaly")
+
+
+def _means(cells: Sequence[Mapping[str, float | None]]) -> list[str]:
+    columns = ([cell[key] for cell in cells] for key in ("auroc", "fpr95"))
+    known = ([value for value in column if value is not None] for column in columns)
+    return [digits(statistics.mean(values) if values else None) for values in known]
 
 
 def amounts(results: Mapping[str, Any]) -> None:
