@@ -143,6 +143,7 @@ CHANGES = {
     "ours-ten-pixels": "the weights before",
     "ours-pixel": "variance of the pixel",
     "ours-unlabelled-0": "unlabelled weight 0",
+    "ours-strangers": "strangers beside void pixels",
     "ours-shares": "prior mean at the classes' shares",
     "ours-three-contexts": "three context images a step, at a third of the weight",
     "ours-rank-4": "rank 4 instead of 20",
