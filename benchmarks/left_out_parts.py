@@ -1,4 +1,4 @@
-"""Classes left out of training, by parts of images: of whole images nearly all have the class.
+"""Classes left out of training, by parts of images: most whole ones have the class.
 
     python benchmarks/left_out_parts.py --root CAMVID --runs RUNS [NAME ...]
 

@@ -38,6 +38,7 @@ DEPTH = {"ours": {}, "heteroscedastic": {"method.name": "heteroscedastic"}}
 BEFORE = {
     "stages.correlated_pixels": 1,
     "method.context_weight": 1.0,
+    "method.stranger_weight": 0.0,
     "posterior.whole_image": False,
 }
 LABELS: dict[str, dict[str, Any]] = {

@@ -86,11 +86,12 @@ def test_pasted_pixels_come_from_the_batch(generator) -> None:  # type: ignore[n
 def test_strangers_are_of_the_batch_in_other_colours_and_where_they_are_is_known(
     images: Tensor,
 ) -> None:
-    many, before = images.repeat(100, 1, 1, 1), images.clone()
+    many = images.repeat(100, 1, 1, 1)
+    before = many.clone()
     made, where = Strangers(rate=0.5, size=0.05)(many, torch.Generator().manual_seed(0))
     again, _ = Strangers(rate=0.5, size=0.05)(many, torch.Generator().manual_seed(0))
     assert torch.equal(made, again)
-    assert torch.equal(images, before)
+    assert torch.equal(many, before)
     assert made.min() >= 0
     assert made.max() <= 1
     changed = (made != many).any(1)
