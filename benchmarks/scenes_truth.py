@@ -40,6 +40,7 @@ BEFORE = {
     "method.context_weight": 1.0,
     "method.stranger_weight": 0.0,
     "posterior.whole_image": False,
+    "posterior.layer_distances": False,
 }
 LABELS: dict[str, dict[str, Any]] = {
     "scale per class": {"likelihood.options.scale": "class"},

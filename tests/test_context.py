@@ -129,6 +129,13 @@ def test_mixtures_follow_their_weights() -> None:
     assert never(black, torch.Generator().manual_seed(0)).abs().max() == 0
     with pytest.raises(ValueError, match="one weight each"):
         MixedContext([NoisyCopies()], weights=[1.0, 2.0])
+    with pytest.raises(ValueError, match="got 0 generators"):
+        MixedContext([])
+
+
+def test_a_mixture_has_five_kinds_unless_told() -> None:
+    kinds = {type(part) for part in MixedContext().generators}
+    assert kinds == {NoisyCopies, ShuffledPatches, ShiftedColours, PastedMixtures, FrequencyNoise}
 
 
 def test_altered_copies_keep_their_places_and_a_third_of_them_all_values(images: Tensor) -> None:

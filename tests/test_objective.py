@@ -46,8 +46,9 @@ def test_bad_requests_are_answered() -> None:
         data_weight(5, 4)
     assert data_weight(4, 367) == 4 / 367
     assert data_weight(4, 100, correlated_pixels=10) == pytest.approx(0.004)
-    with pytest.raises(ValueError, match=r"at least 1, got 0\.5"):
-        data_weight(4, 100, 0.5)
+    assert data_weight(4, 100, 0.1) == pytest.approx(0.4)
+    with pytest.raises(ValueError, match="above 0, got 0"):
+        data_weight(4, 100, 0)
     q, p = fields(3, 4, 4)
     with pytest.raises(ValueError, match="stride 0"):
         training_divergence(q, p, 2, stride=0)

@@ -67,14 +67,13 @@ def test_marginals_are_those_of_the_field(options, outputs) -> None:  # type: ig
 
 def test_channels_are_those_of_the_paper() -> None:
     rank, outputs, features = 20, 11, 6
-    model = VariationalGP(backbone(features), outputs, rank)
+    paper = HeadOptions(shared_factors=False)
+    model = VariationalGP(backbone(features), outputs, rank, options=paper)
     extra = [
         p for name, p in model.named_parameters() if not name.startswith("backbone") and p.ndim == 4
     ]
     assert sum(p.shape[0] for p in extra) == rank * outputs + 3 * outputs
-    shared = VariationalGP(
-        backbone(features), outputs, rank, options=HeadOptions(shared_factors=True)
-    )
+    shared = VariationalGP(backbone(features), outputs, rank)
     assert shared.heads.factor.out_channels == rank
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,11 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).parent / "training"))
 from tiny_files import write_camvid, write_folder, write_make3d, write_nyuv2
 
+from onesigma import Boltzmann, MixedContext, data_weight
 from onesigma.cli import main
 from onesigma.training import load_recipe, recipe_names
-from onesigma.training.components import build_network
+from onesigma.training.components import build_context, build_likelihood, build_network
+from onesigma.training.config import Recipe
 from onesigma.training.recipes import write_yaml
 
 WRITERS = {
@@ -100,7 +103,9 @@ def test_the_papers_recipe_says_what_the_paper_says() -> None:
     assert (crops.optimiser.lr, crops.optimiser.momentum) == (1e-3, 0.9)
     assert (crops.optimiser.weight_decay, crops.optimiser.gamma) == (1e-4, 0.998)
     assert full.optimiser.lr == pytest.approx(1e-3 * 0.998**1000, rel=1e-2)
-    assert (recipe.prior.mean, recipe.prior.noise, recipe.posterior.rank) == (1.0, 0.1, 20)
+    assert (recipe.prior.kernel, recipe.prior.mean, recipe.prior.noise) == ("paper", 1.0, 0.1)
+    assert (recipe.posterior.rank, recipe.posterior.shared_factors) == (20, False)
+    assert (recipe.posterior.variance, recipe.likelihood.options) == (None, {"scale": "class"})
     assert crops.kl_weight == 1.0
     assert recipe.context.options["variance"] == 0.1
     weights = sum(p.numel() for p in build_network(recipe.network).parameters())
@@ -108,6 +113,38 @@ def test_the_papers_recipe_says_what_the_paper_says() -> None:
     dropout = load_recipe("camvid-mc-dropout")
     assert (dropout.method.passes, dropout.network.options) == (50, {"dropout": 0.2})
     assert dropout.stages == recipe.stages
+
+
+@pytest.mark.parametrize(
+    ("own", "measured", "images"),
+    [("folder-segmentation", "camvid-small", 266), ("folder-depth", "nyuv2-small", 172)],
+)
+def test_a_folder_of_your_own_gets_what_was_measured(own: str, measured: str, images: int) -> None:
+    mine, ours = load_recipe(own), load_recipe(measured)
+    for part in ("network", "likelihood", "prior", "context", "transform"):
+        assert getattr(mine, part) == getattr(ours, part), part
+    assert replace(mine.posterior, layer_distances=ours.posterior.layer_distances) == ours.posterior
+    assert replace(mine.method, unlabelled_weight=ours.method.unlabelled_weight) == ours.method
+    assert mine.stages[0].average == ours.stages[0].average
+    # with as many images the divergence weighs as much, to a fifth
+    weights = [
+        data_weight(s.batch, images, s.correlated_pixels) if s.kl_weight == "data" else s.kl_weight
+        for s in (mine.stages[0], ours.stages[0])
+    ]
+    assert weights[0] == pytest.approx(weights[1], rel=0.2)
+
+
+def test_a_recipe_that_says_nothing_is_not_the_papers() -> None:
+    bare, small = Recipe(), load_recipe("camvid-small")
+    likelihood, context = build_likelihood(bare.likelihood), build_context(bare.context)
+    assert isinstance(likelihood, Boltzmann)
+    assert likelihood.scale == small.likelihood.options["scale"]
+    assert (bare.prior.kernel, bare.prior.noise) == (small.prior.kernel, small.prior.noise)
+    # either factor may carry the variance
+    assert bare.prior.scale == small.prior.scale * small.prior.options["variance"]
+    assert bare.posterior.variance == small.posterior.variance
+    assert isinstance(context, MixedContext)
+    assert len(context.generators) == 5
 
 
 def test_a_recipe_file_can_build_on_one_of_ours(tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ def convolutional(radius: int, outputs: int = 3) -> Probe:
 
 def unet() -> Probe:
     torch.manual_seed(0)
-    model = VariationalGP(UNet((8, 16, 16)), 2, rank=2, options=HeadOptions(scale="shared"))
+    options = HeadOptions(scale="shared", shared_factors=False, variance=0.25)
+    model = VariationalGP(UNet((8, 16, 16)), 2, rank=2, options=options)
     for head in (model.heads.factor, model.heads.log_diagonal, model.heads.log_scale):
         head.weight.data.mul_(10)  # what depends on the image is to show
     model(torch.rand(4, 3, 32, 32))

@@ -150,7 +150,7 @@ class Strangers:
                 "a size in (0, 0.5]."
             )
         self.rate, self.size = rate, size
-        self.colours = ShiftedColours(blur=1.0)
+        self.colours = ShiftedColours(strength=0.35, blur=1.0)
 
     def __call__(
         self, images: Float[Tensor, "n k h w"], generator: torch.Generator | None = None
@@ -196,15 +196,22 @@ class MixedContext(Context):
     """Each context image from one of several generators, chosen at random.
 
     Args:
-        generators: what to choose from; their own counts are not used.
+        generators: what to choose from, all of the above when left out; their own counts are not
+            used.
         count: how many images.
         weights: how often each is chosen, equal when left out.
     """
 
     def __init__(
-        self, generators: Sequence[Context], count: int = 1, weights: Sequence[float] | None = None
+        self,
+        generators: Sequence[Context] | None = None,
+        count: int = 1,
+        weights: Sequence[float] | None = None,
     ) -> None:
         super().__init__(count)
+        if generators is None:
+            kinds = (NoisyCopies, ShuffledPatches, ShiftedColours, PastedMixtures, FrequencyNoise)
+            generators = [kind() for kind in kinds]
         if not generators or (weights is not None and len(weights) != len(generators)):
             raise ValueError(
                 f"MixedContext got {len(generators)} generators and "

@@ -161,13 +161,14 @@ def data_weight(
         batch_images: B.
         training_images: N.
         correlated_pixels: A, how many neighbouring pixels share one unknown. A prior without
-            covariance between pixels counts that unknown A times; 1 takes it at its word.
+            covariance between pixels counts that unknown A times; 1 takes it at its word. Below
+            1 where it is the targets that err together: 1/A pixels are one observation.
     """
     if not 0 < batch_images <= training_images:
         raise ValueError(
             f"data_weight got a batch of {batch_images} out of {training_images} training images; "
             "it wants 0 < batch ≤ training."
         )
-    if correlated_pixels < 1:
-        raise ValueError(f"correlated_pixels is a number of at least 1, got {correlated_pixels}.")
+    if correlated_pixels <= 0:
+        raise ValueError(f"correlated_pixels is a number above 0, got {correlated_pixels}.")
     return batch_images / (training_images * correlated_pixels)

@@ -55,20 +55,20 @@ class HeadOptions:
             `position`. It shows in errors on images that the mean does not know by heart. A tile
             knows where it lies, a random crop of training does not: learn the noise on whole ones.
         mean: of q at the start of training, one number or one for every output.
-        variance: of q at the start of training; choose the prior's.
+        variance: of q at the start of training; small, so that the mean learns at once.
         log_scale: log σ at the start of training.
         log_scale_bounds: log σ is bent smoothly into this range.
     """
 
     scale: Scale = "output"
-    shared_factors: bool = False
+    shared_factors: bool = True
     stride: int = 1
     whole_image: bool = False
     layer_distances: bool = False
     scale_window: int = 1
     scale_position: bool = False
     mean: float | Sequence[float] = 0.0
-    variance: float = 0.25
+    variance: float = 0.1
     log_scale: float = 0.0
     log_scale_bounds: tuple[float, float] = (-6.0, 3.0)
 

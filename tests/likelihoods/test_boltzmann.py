@@ -51,7 +51,7 @@ def test_predict_uses_the_scales(batch, generator):
     factor = torch.exp(-2 * log_scale)
     noise = torch.randn(40_000, *mean.shape, generator=generator)
     expected = (factor * (mean + variance.sqrt() * noise)).softmax(2).mean(0)
-    out = Boltzmann().predict(field(mean, variance), log_scale)
+    out = Boltzmann(scale="class").predict(field(mean, variance), log_scale)
     assert (out.probs - expected).abs().max() < 5 * 0.5 / 200 + 2e-3
     torch.testing.assert_close(out.aleatoric + out.epistemic, out.entropy)
     assert out.label.shape == (2, 4, 3)
@@ -82,7 +82,7 @@ def test_invalid_labels_touch_nothing(explicit, batch):
     for labels in (dirty, target):
         leaves = [x.clone().requires_grad_() for x in (mean, variance, log_scale)]
         mask = valid if explicit or labels is target else None
-        value = Boltzmann(label_smoothing=0.1).expected_log_prob(
+        value = Boltzmann("class", label_smoothing=0.1).expected_log_prob(
             labels, field(*leaves[:2]), leaves[2], mask
         )
         value.sum().backward()
@@ -98,7 +98,7 @@ def test_invalid_labels_touch_nothing(explicit, batch):
 
 def test_gradient_reaches_the_log_scale(batch):
     mean, variance, log_scale, target = (x.double() if x.is_floating_point() else x for x in batch)
-    q, likelihood = field(mean, variance), Boltzmann()
+    q, likelihood = field(mean, variance), Boltzmann(scale="class")
     log_scale = log_scale.requires_grad_()
     likelihood.expected_log_prob(target, q, log_scale).sum().backward()
     step = torch.zeros_like(log_scale)
@@ -113,7 +113,7 @@ def test_gradients_flow_into_a_low_rank_field(batch, generator):
     mean, variance, log_scale, target = batch
     factor = torch.randn(2, 3, 5, 4, 3, generator=generator, requires_grad=True)
     q = GaussianField(mean, LowRankCovariance(factor, variance))
-    Boltzmann().expected_log_prob(target, q, log_scale).sum().backward()
+    Boltzmann(scale="class").expected_log_prob(target, q, log_scale).sum().backward()
     # ∂/∂g = 2 g ∂/∂v with ∂v the same for all ranks
     ratio = factor.grad / (2 * factor.detach())
     torch.testing.assert_close(ratio[:, 0], ratio[:, 2], rtol=1e-3, atol=1e-5)
@@ -124,7 +124,7 @@ def test_gradients_flow_into_a_low_rank_field(batch, generator):
 def test_half_precision_is_computed_in_single(dtype, batch):
     mean, variance, log_scale, target = batch
     halves = [x.to(dtype) for x in (mean, variance, log_scale)]
-    likelihood = Boltzmann()
+    likelihood = Boltzmann(scale="class")
     value = likelihood.expected_log_prob(target, field(*halves[:2]), halves[2])
     same = likelihood.expected_log_prob(
         target, field(*(x.float() for x in halves[:2])), halves[2].float()
@@ -138,7 +138,7 @@ def test_mistakes_say_what_to_do(batch):
     mean, variance, log_scale, target = batch
     q = field(mean, variance)
     with pytest.raises(ValueError, match='scale="class" wants a log_scale with 5 channels'):
-        Boltzmann().predict(q)
+        Boltzmann(scale="class").predict(q)
     with pytest.raises(ValueError, match="wants a log_scale with 1 channels, got one with 5"):
         Boltzmann("shared").predict(q, log_scale)
     with pytest.raises(ValueError, match="give one weight for each class"):

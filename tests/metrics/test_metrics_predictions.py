@@ -105,8 +105,8 @@ def draw(prediction, generator):
 
 
 def test_labels_drawn_from_the_prediction_are_calibrated(generator):
-    prediction = Boltzmann().predict(*logits(generator))
-    mixture = CategoricalMixture([prediction, Boltzmann().predict(*logits(generator))])
+    prediction = Boltzmann(scale="class").predict(*logits(generator))
+    mixture = CategoricalMixture([prediction, Boltzmann(scale="class").predict(*logits(generator))])
     for law in (prediction, mixture):
         suite = SegmentationSuite(4)
         suite.update(law, draw(law, generator))
@@ -124,7 +124,7 @@ def test_labels_drawn_from_the_prediction_are_calibrated(generator):
 
 def test_epistemic_suite_of_a_segmentation(generator):
     q, log_scale = logits(generator)
-    likelihood = Boltzmann()
+    likelihood = Boltzmann(scale="class")
     target = draw(likelihood.predict(q, log_scale), generator)
     suite = EpistemicSuite(likelihood, prior_mean=1.0)
     suite.update(q, log_scale, target, kl=torch.full((2, 4, 60, 60), 0.5))

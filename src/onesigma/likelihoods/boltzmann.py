@@ -27,7 +27,8 @@ class Boltzmann(Likelihood):
     log-probability becomes Σ_k a_k log p_k, a_k = (1 - ε) w_y 1[k = y] + ε w_k / c.
 
     Args:
-        scale: one σ for each class ("class", the paper), one for each pixel ("shared"), or "none".
+        scale: one σ for each class ("class", the paper), one for each pixel ("shared"), or "none",
+            so that the label must go through f.
         class_weights: w, one for each class.
         label_smoothing: ε.
         pairs: draw this many antithetic pairs instead of the closed form in `expected_log_prob`.
@@ -38,7 +39,7 @@ class Boltzmann(Likelihood):
 
     def __init__(
         self,
-        scale: Scale = "class",
+        scale: Scale = "none",
         class_weights: Sequence[float] | Tensor | None = None,
         label_smoothing: float = 0.0,
         pairs: int | None = None,

@@ -101,7 +101,12 @@ def demo_recipe(task: Task, epochs: int, options: DemoOptions) -> dict[str, Any]
         "network": {"name": "unet", "options": {"widths": [16, 32, 64, 128]}},
         # after so few steps every pixel's own doubt shows more of objects and fog
         "method": {"context_weight": 1.0, "stranger_weight": 0.0},
-        "posterior": {"rank": 8, "min_diagonal": 1e-4, "whole_image": False},
+        "posterior": {
+            "rank": 8,
+            "min_diagonal": 1e-4,
+            "whole_image": False,
+            "layer_distances": False,
+        },
         "context": {"name": "mixed", "options": {"count": 1, "generators": _context()}},
         "stages": [stage],
         "trainer": {"accelerator": "cpu"},

@@ -69,10 +69,9 @@ def build_context(component: Component) -> Context:
     if component.name != "mixed":
         return build(component, CONTEXTS, Context, "context")
     options = dict(component.options)
-    entries = options.pop("generators", [])
-    parts = [build_context(Component(**entry)) for entry in entries]
-    given = replace(component, options=options)
-    mixed: MixedContext = build(given, CONTEXTS, Context, "context", generators=parts)
+    if "generators" in options:
+        options["generators"] = [build_context(Component(**x)) for x in options["generators"]]
+    mixed: MixedContext = build(replace(component, options=options), CONTEXTS, Context, "context")
     return mixed
 
 

@@ -150,12 +150,12 @@ class PriorConfig:
         learn: which of mean, noise, scale, kernel are learned.
     """
 
-    kernel: Literal["paper", "dense_paper", "scene", "texture"] = "paper"
+    kernel: Literal["paper", "dense_paper", "scene", "texture"] = "scene"
     class_path: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     mean: float | list[float] | Literal["shares"] = 0.0
-    scale: float = 10.0
-    noise: float = 1.0
+    scale: float = 0.9
+    noise: float = 0.1
     learn: list[str] = field(default_factory=list)
 
 
@@ -184,14 +184,14 @@ class PosteriorConfig:
     rank: int = 20
     min_diagonal: float = 1e-3
     scale: Literal["output", "shared", "none"] | None = None
-    shared_factors: bool = False
+    shared_factors: bool = True
     stride: int = 1
     whole_image: bool = False
     layer_distances: bool = False
     scale_window: int = 1
     scale_position: bool = False
     mean: float | None = None
-    variance: float | None = None
+    variance: float | None = 0.1
     context_statistics: Literal["running", "joint"] = "running"
 
 
@@ -230,7 +230,8 @@ class StageConfig:
         optimiser: and its schedule.
         kl_weight: a number, or "data" for B / (N A): batch over training images, and A.
         kl_rise: epochs over which that weight rises from 0, so that labels are learned first.
-        correlated_pixels: A, how many neighbouring pixels share one unknown, see `data_weight`.
+        correlated_pixels: A, how many neighbouring pixels share one unknown; below 1, 1/A pixels
+            are one observation, see `data_weight`.
         average: the stage ends with the mean of the weights over this share of its last steps; 0
             for those of the last step.
         augment: arguments of `onesigma.data.Augment` besides `crop`.
@@ -302,7 +303,7 @@ class Recipe:
     likelihood: Component = field(default_factory=lambda: Component(name="boltzmann"))
     prior: PriorConfig = field(default_factory=PriorConfig)
     posterior: PosteriorConfig = field(default_factory=PosteriorConfig)
-    context: Component = field(default_factory=lambda: Component(name="noisy_copies"))
+    context: Component = field(default_factory=lambda: Component(name="mixed"))
     transform: TransformConfig = field(default_factory=TransformConfig)
     target: TargetConfig = field(default_factory=TargetConfig)
     stages: list[StageConfig] = field(default_factory=lambda: [StageConfig()])
