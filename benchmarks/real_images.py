@@ -201,6 +201,7 @@ def _nyuv2() -> dict[str, Settings]:
     changes: dict[str, Settings] = {
         # without a price of odd images there is nothing to learn about what is familiar
         "ours-no-divergence": {"stages.kl_weight": 0.0, "posterior.layer_distances": False},
+        "ours-one-metre": {"transform.offset": 1.0},
         "ours-plain": PLAIN,
         "ours-scale-power": {**BY_HEART, "method.scale_power": 1.0},
     }

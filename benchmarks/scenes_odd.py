@@ -28,6 +28,7 @@ SIZE = (48, 64)
 TEST_SCENES = 100
 SEEDS = 3
 NO_STRANGERS = {"method.stranger_weight": 0.0}
+NO_DISTANCES = {"posterior.layer_distances": False}
 # neither colours nor sensor noise: night and the failing sensor are then of no generator's family
 OTHER_FAMILIES = ["shuffled_patches", "pasted_mixtures", "frequency_noise"]
 METHODS: dict[str, dict[str, Any]] = {
@@ -35,7 +36,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "MC dropout": {"method.name": "mc_dropout", "network.options.dropout": 0.1},
     "onesigma": {},
     "onesigma, no strangers": NO_STRANGERS,
-    "onesigma, variance of the pixel": {"posterior.whole_image": False},
+    "onesigma, no layer distances": NO_DISTANCES,
+    "onesigma, variance of the pixel": {"posterior.whole_image": False, **NO_DISTANCES},
     "onesigma, other contexts": {
         "context.options.generators": [{"name": name} for name in OTHER_FAMILIES],
         **NO_STRANGERS,
