@@ -371,7 +371,7 @@ def table(task: str) -> dict[str, Any]:
         },
         "against": {
             own: {split: compared(own, split) for split in splits}
-            for own in ("ours", "pixel")
+            for own in ("ours", "pixel", "ours-one-metre")
             if own in seeds
         },
     }
