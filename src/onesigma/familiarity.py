@@ -60,8 +60,9 @@ class Familiarity(OneNumber):
         if not layers:
             raise ValueError(
                 f"{type(network).__name__} has no batch normalisation with running statistics; "
-                "layer_distances reads how far an image is from them. Leave it off, or use "
-                "whole_image, which reads the features alone."
+                "layer_distances reads how far an image is from them. Leave it off (in a recipe "
+                "posterior.layer_distances: false) and use whole_image, which reads the features "
+                "alone."
             )
         super().__init__(3 * layers)
 

@@ -292,3 +292,19 @@ def test_a_recipe_may_bring_its_own_network(tmp_path: Path) -> None:
     )
     assert recipe.network.name is None
     assert build_method(resolve(recipe)).predict(torch.rand(1, 3, 32, 32)).probs.shape[1] == 11
+
+
+@pytest.mark.parametrize(
+    ("section", "path"),
+    [
+        ("network", "onesigma.networks.UNet"),
+        ("data", "onesigma.data.Scenes"),
+        ("likelihood", "onesigma.Boltzmann"),
+        ("context", "onesigma.ShuffledPatches"),
+        ("prior", "onesigma.SampledPrior"),
+    ],
+)
+def test_what_it_brings_may_need_no_options(section: str, path: str) -> None:
+    recipe = load_recipe("scenes-segmentation", {f"{section}.class_path": path})
+    part = getattr(recipe, section)
+    assert (part.class_path, part.options) == (path, {})

@@ -76,7 +76,12 @@ def recipe_from_tree(tree: Mapping[str, Any]) -> Recipe:
         tree: nested settings.
     """
     check_keys(tree, Recipe)
-    recipe: Recipe = parse_as(Recipe, tree, "recipe")
+    # a class_path alone would be read by jsonargparse as a class to take for the section's own
+    sections = {
+        name: {"options": {}, **part} if isinstance(part, Mapping) and "class_path" in part else part
+        for name, part in tree.items()
+    }
+    recipe: Recipe = parse_as(Recipe, sections, "recipe")
     if not recipe.stages:
         raise RecipeError("stages is empty; a recipe wants at least one.")
     # a class_path takes the place of our default's name
