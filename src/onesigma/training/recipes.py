@@ -76,21 +76,21 @@ def recipe_from_tree(tree: Mapping[str, Any]) -> Recipe:
         tree: nested settings.
     """
     check_keys(tree, Recipe)
-    # a class_path alone would be read by jsonargparse as a class to take for the section's own
-    sections = {
-        name: {"options": {}, **part} if isinstance(part, Mapping) and "class_path" in part else part
-        for name, part in tree.items()
-    }
+    own = [
+        name for name, part in tree.items() if isinstance(part, Mapping) and "class_path" in part
+    ]
+    # alone in its section, jsonargparse would take that class for the section's type
+    sections = {**tree, **{name: {"options": {}, **tree[name]} for name in own}}
     recipe: Recipe = parse_as(Recipe, sections, "recipe")
     if not recipe.stages:
         raise RecipeError("stages is empty; a recipe wants at least one.")
     # a class_path takes the place of our default's name
-    own = {
+    unnamed = {
         name: replace(part, name=None)
         for name in ("data", "network", "likelihood", "context")
         if (part := getattr(recipe, name)).class_path is not None
     }
-    return replace(recipe, **own)
+    return replace(recipe, **unnamed)
 
 
 def parse_as(kind: Any, value: Any, key: str) -> Any:
