@@ -46,6 +46,24 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return names
 
 
+def test_a_network_in_the_current_folder_trains_and_predicts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a_net_of_mine.py").write_text(
+        "from torch import nn\n\n\nclass Net(nn.Sequential):\n    out_channels = 4\n\n"
+        "    def __init__(self):\n"
+        "        super().__init__(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())\n"
+    )
+    Image.new("RGB", (32, 24)).save("photo.png")
+    own = [*TINY[:4], "--network.class_path", "a_net_of_mine.Net", *TINY[8:]]
+    assert main(["train", "scenes-segmentation", "--out", "run", *own, "--quiet"]) == 0
+    assert main(["predict", "run", "photo.png", "--out", "maps"]) == 0
+    capsys.readouterr()
+    assert main(["train", "scenes-segmentation", "--network.class_path", "no_such.Net"]) == 1
+    assert "lies in the current folder" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:

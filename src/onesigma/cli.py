@@ -30,6 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments after the program's name; those of the process when left out.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    # the current folder, so that a class_path may name a file that lies there
+    if "" not in sys.path:
+        sys.path.append("")
     parser = build_parser()
     if words and not words[0].startswith("-") and words[0] not in COMMANDS:
         close = get_close_matches(words[0], COMMANDS, n=1, cutoff=0.5)

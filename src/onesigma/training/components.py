@@ -167,7 +167,10 @@ def _import(path: str, section: str) -> Callable[..., Any]:
     try:
         found: Callable[..., Any] = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise RecipeError(f"{section}: cannot import {path!r}: {error}") from error
+        raise RecipeError(
+            f"{section}: cannot import {path!r}: {error}. It wants MODULE.NAME of something that "
+            "is installed or lies in the current folder."
+        ) from error
     return found
 
 
