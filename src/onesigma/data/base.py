@@ -62,7 +62,8 @@ class TargetSpec:
         if (self.task == "segmentation") != bool(self.classes):
             raise ValueError(
                 f"A data set for {self.task} got {len(self.classes)} classes; segmentation wants "
-                "at least one, depth none."
+                "at least one, depth none. They are named by classes=[...], in a recipe by "
+                "data.options.classes."
             )
         if len(self.palette) != len(self.classes):
             raise ValueError(
