@@ -32,6 +32,7 @@ TINY = [
     *("--posterior.rank", "2", "--stages.epochs", "1", "--stages.batch", "3"),
     *("--trainer.threads", "1", "--trainer.accelerator", "cpu"),
 ]
+TRAIN = ["train", "scenes-depth", "--out", "run"]
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +96,8 @@ def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "scenes-depth", "--seed", "--quiet"], "wants a value"),
         (["train", "scenes-depth", "--seed", "many"], "seed"),
         (["train", "--seed", "-1", "scenes-dpth"], "scenes-depth"),
+        ([*TRAIN, "--context.options.generators", "[{nam: x}]"], "wants a list of entries"),
+        ([*TRAIN, "--context.options.generators", "noisy_copies"], "wants a list of entries"),
         (["evaluate", "nowhere"], "not a run"),
         (["evaluate", "nowhere", "--data.rot", "x"], "--data.root"),
         (["compare", "one"], "two or more"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import import_module
 from typing import Any
 
@@ -70,9 +70,22 @@ def build_context(component: Component) -> Context:
         return build(component, CONTEXTS, Context, "context")
     options = dict(component.options)
     if "generators" in options:
-        options["generators"] = [build_context(Component(**x)) for x in options["generators"]]
+        options["generators"] = [build_context(x) for x in _components(options["generators"])]
     mixed: MixedContext = build(replace(component, options=options), CONTEXTS, Context, "context")
     return mixed
+
+
+def _components(entries: Any) -> list[Component]:
+    known = {field.name for field in fields(Component)}
+    right = isinstance(entries, list) and all(
+        isinstance(entry, Mapping) and known.issuperset(entry) for entry in entries
+    )
+    if not right:
+        raise RecipeError(
+            f"context.options.generators is {entries!r}; it wants a list of entries like "
+            "{name: noisy_copies, options: {variance: 0.1}}."
+        )
+    return [Component(**entry) for entry in entries]
 
 
 def build_dataset(config: DataConfig, split: str, size: Size | None) -> PixelDataset:
