@@ -148,8 +148,8 @@ def test_data_that_are_not_there_leave_no_run_behind(tmp_path: Path) -> None:
     files = {"data__options": {}, "data__splits": {}}
     recipe = tiny_recipe("camvid-small", data__root=str(tmp_path / "nowhere"), **files)
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        train(recipe, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+        train(recipe, tmp_path / "runs" / "first")
+    assert not [*tmp_path.iterdir()]
     with pytest.raises(RecipeError, match=r"--data\.root"):
         train(tiny_recipe("camvid-small", **files), tmp_path / "run")
 

@@ -37,7 +37,8 @@ def write_run_page(
     curves = training_curves(run.folder.logs)
     sections += [Section("Training", curves=curves)] if curves else []
     sections += [_pictures(run, dataset, scales, shown, split)]
-    page = Page(f"Run {run.path.name}", run.recipe.description, sections)
+    trained = run.recipe.description.partition(" Needs ")[0]
+    page = Page(f"Run {run.path.name}", trained, sections)
     return write_page(page, run.path / "report.html")
 
 

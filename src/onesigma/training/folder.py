@@ -123,7 +123,7 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Make the folder if need be and hold it; a process that dies lets it go."""
-        made = not self.path.exists()
+        made = [part for part in (self.path, *self.path.parents) if not part.exists()]
         handle = self._lock()
         try:
             yield
@@ -132,9 +132,8 @@ class RunFolder:
             if not self.exists:
                 with suppress(OSError):
                     (self.path / ".lock").unlink()
-                if made:
-                    with suppress(OSError):
-                        self.path.rmdir()
+                    for part in made:
+                        part.rmdir()
 
     def _lock(self) -> IO[str]:
         try:
