@@ -32,5 +32,5 @@ bench: $(SETUP)
 	$(BIN)/python benchmarks/run.py
 
 clean:
-	rm -rf .venv site runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -28,8 +28,8 @@ from torch.utils._pytree import tree_leaves
 from onesigma.covariance import MarginalCovariance
 from onesigma.field import GaussianField
 from onesigma.position import part_of
+from onesigma.views import Marginals
 
-Marginals = Callable[[Tensor], tuple[GaussianField, Tensor]]
 Span = tuple[int, int]
 
 BLENDED_SHARE = 0.25

@@ -27,7 +27,7 @@ from onesigma.training.method import Batch, FunctionalVI, Terms, Viewed
 from onesigma.training.module import TrainingModule
 from onesigma.training.resolve import resolve
 from onesigma.training.schedule import learning_rate
-from onesigma.training.views import resized, whole
+from onesigma.views import Marginals, resized, whole
 
 ONE = [{"epochs": 1, "batch": 3}]
 
@@ -212,15 +212,26 @@ def test_tiles_and_whole_images_agree(depth_run: Run) -> None:
         ("scenes-segmentation", {"method__name": "mc_dropout", "method__loss": "boltzmann"}),
     ],
 )
-def test_baselines_predict_the_same_through_a_view_that_changes_nothing(
-    name: str, overrides: dict[str, object]
-) -> None:
+def test_baselines_predict_through_a_view(name: str, overrides: dict[str, object]) -> None:
+    def mirrored(marginals: Marginals, images: Tensor) -> tuple[GaussianField, Tensor]:
+        q, log_scale = marginals(images.flip(-1))
+        mean, variance = q.mean.flip(-1), q.variance.flip(-1)
+        return GaussianField(mean, onesigma.MarginalCovariance(variance)), log_scale.flip(-1)
+
     method = build_method(resolve(tiny_recipe(name, stages=ONE, **overrides))).eval()
     image = torch.rand(2, 3, 24, 32)
     with torch.no_grad():
-        direct, viewed = method.predict(image), method.predict(image, lambda m, x: m(x))
+        seen, twin = method.predict(image, mirrored), method.predict(image.flip(-1))
     for key in ("epistemic", "aleatoric", "mean" if name == "scenes-depth" else "probs"):
-        assert torch.allclose(getattr(direct, key), getattr(viewed, key), atol=1e-6)
+        assert torch.allclose(getattr(seen, key), getattr(twin, key).flip(-1), atol=1e-6)
+
+
+def test_berhu_hears_when_an_epoch_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+    monkeypatch.setattr(onesigma.BerHu, "start_epoch", lambda self: begun.append(int(self.batches)))
+    options = {"likelihood__name": "berhu", "likelihood__options": {"keep": "maximum"}}
+    train(tiny_recipe("scenes-depth", **options), tmp_path / "run")
+    assert begun == [0, 3, 6]
 
 
 def test_a_resized_view_interpolates_the_maps_before_the_law() -> None:

@@ -16,6 +16,7 @@ from tiny import tiny_recipe
 
 from onesigma.training import Recipe, RunFolderError, TrainingInterrupted, train
 from onesigma.training.folder import RunFolder
+from onesigma.training.resolve import differences, resolve
 
 FORK = multiprocessing.get_context("fork")  # a fresh interpreter would spend seconds on imports
 
@@ -51,7 +52,8 @@ def same_weights(first: Path, second: Path) -> bool:
 
 
 def test_killed_anywhere_and_resumed_is_the_same_run(reference: Path, tmp_path: Path) -> None:
-    rng = random.Random()
+    seed = random.randrange(2**32)
+    rng = random.Random(seed)
     recipe = tiny_recipe(trainer__checkpoint_steps=1)
     reached = []
     # before the first step, within the first stage, at its end, within the second
@@ -60,7 +62,7 @@ def test_killed_anywhere_and_resumed_is_the_same_run(reference: Path, tmp_path: 
         assert not (tmp_path / "run" / "weights.safetensors").exists() or reached[-1] == 8
     train(recipe, tmp_path / "run", resume=True)
     assert reached[-1] >= 7
-    assert same_weights(reference, tmp_path / "run"), f"killed after {reached} steps"
+    assert same_weights(reference, tmp_path / "run"), f"seed {seed}, killed after {reached}"
 
 
 def test_another_seed_is_another_run(reference: Path, tmp_path: Path) -> None:
@@ -78,7 +80,7 @@ def test_ctrl_c_saves_and_resumes_to_the_same_run(reference: Path, tmp_path: Pat
     child = FORK.Process(target=interrupted)
     child.start()
     assert child.pid is not None
-    while steps_saved(tmp_path / "run") < 1:
+    while steps_saved(tmp_path / "run") < 1 and child.is_alive():
         time.sleep(0.002)
     os.kill(child.pid, signal.SIGINT)
     child.join()
@@ -98,6 +100,24 @@ def test_a_finished_run_refuses_a_second_one_and_resumes_to_itself(reference: Pa
 def test_resuming_with_other_settings_is_refused_and_names_them(reference: Path) -> None:
     with pytest.raises(RunFolderError, match=r"posterior\.rank"):
         train(tiny_recipe(posterior__rank=3), reference, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "free"),
+    [
+        ("transform.scale", None, True),
+        ("transform.scale", 5.0, False),
+        ("trainer.clip", 0.5, False),
+        ("trainer.log_steps", 3, True),
+        ("data.root", "elsewhere", True),
+        ("data.evaluate", "train", False),
+    ],
+)
+def test_what_may_be_changed_by_resuming(key: str, value: object, free: bool) -> None:
+    begun = resolve(tiny_recipe("scenes-depth"))
+    assert begun.transform.scale is not None
+    again = tiny_recipe("scenes-depth", **{key.replace(".", "__"): value})
+    assert differences(begun, again) == ([] if free else [key])
 
 
 def test_two_processes_cannot_train_in_one_folder(tmp_path: Path) -> None:

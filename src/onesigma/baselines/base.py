@@ -13,6 +13,7 @@ from onesigma.covariance import MarginalCovariance
 from onesigma.field import GaussianField
 from onesigma.prediction import RegressionPrediction
 from onesigma.prediction.categorical import LabelPrediction
+from onesigma.views import View, whole
 
 Prediction = RegressionPrediction | LabelPrediction
 
@@ -44,8 +45,23 @@ class Baseline(nn.Module, ABC):
         """
 
     @abstractmethod
-    def predict(self, images: Float[Tensor, "n k h w"]) -> Prediction:
-        """The predictive law of every pixel."""
+    def marginals(
+        self, images: Float[Tensor, "n k h w"]
+    ) -> tuple[GaussianField, Float[Tensor, "n s h w"]]:
+        """The network's outputs, certain, and log σ, 0 for a network that has none."""
+
+    @abstractmethod
+    def law(self, f: GaussianField, log_scale: Float[Tensor, "n s h w"]) -> Prediction:
+        """The predictive law of such outputs."""
+
+    def predict(self, images: Float[Tensor, "n k h w"], view: View = whole) -> Prediction:
+        """The predictive law of every pixel.
+
+        Args:
+            images: RGB in [0, 1].
+            view: how the network sees them: whole, resized or in tiles.
+        """
+        return self.law(*view(self.marginals, images))
 
 
 def certain(mean: Float[Tensor, "n c h w"]) -> GaussianField:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from onesigma.baselines.base import Baseline, Prediction, pixel_head
+from onesigma.baselines.base import Baseline, Prediction, certain, pixel_head
 from onesigma.baselines.losses import L1Loss, PixelLoss, ReverseHuberLoss, SoftmaxLoss
+from onesigma.field import GaussianField
 
 LossName = Literal["l1", "berhu", "cross_entropy", "boltzmann"]
 
@@ -47,9 +49,16 @@ class Deterministic(Baseline):
         """The loss, summed over outputs, averaged over valid pixels."""
         return self.pixel_loss(self(images), target, valid)
 
-    def predict(self, images: Float[Tensor, "n k h w"]) -> Prediction:
+    def marginals(
+        self, images: Float[Tensor, "n k h w"]
+    ) -> tuple[GaussianField, Float[Tensor, "n 1 h w"]]:
+        """What the loss reads, and zeros."""
+        outputs = self(images)
+        return certain(outputs), torch.zeros_like(outputs[:, :1])
+
+    def law(self, f: GaussianField, log_scale: Float[Tensor, "n 1 h w"]) -> Prediction:
         """The law that the loss implies, or the softmax."""
-        return self.pixel_loss.predict(self(images))
+        return self.pixel_loss.predict(f.mean)
 
 
 def _pixel_loss(name: str) -> PixelLoss:

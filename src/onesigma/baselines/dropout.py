@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from onesigma.baselines.base import Baseline, Prediction
 from onesigma.baselines.ensemble import mixture
+from onesigma.field import GaussianField
 from onesigma.prediction import RegressionPrediction
+from onesigma.views import View, whole
 
 DROPOUT = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout
 
@@ -51,18 +53,32 @@ class MCDropout(Baseline):
         """The loss of the model."""
         return self.model.loss(images, target, valid)
 
+    def marginals(
+        self, images: Float[Tensor, "n k h w"]
+    ) -> tuple[GaussianField, Float[Tensor, "n s h w"]]:
+        """Those of the model, in one pass."""
+        return self.model.marginals(images)
+
+    def law(self, f: GaussianField, log_scale: Float[Tensor, "n s h w"]) -> Prediction:
+        """That of the model, of one pass."""
+        return self.model.law(f, log_scale)
+
     @torch.no_grad()
     def predict(
-        self, images: Float[Tensor, "n k h w"], generator: torch.Generator | None = None
+        self,
+        images: Float[Tensor, "n k h w"],
+        view: View = whole,
+        generator: torch.Generator | None = None,
     ) -> Prediction:
         """The mixture over passes.
 
         Args:
             images: RGB in [0, 1].
+            view: how the network sees them: whole, resized or in tiles.
             generator: source of the masks; without one they follow from `seed`.
         """
         with _seeded(self.seed, generator), dropout_active(self.model):
-            return mixture(_watched(self.model.predict(images) for _ in range(self.passes)))
+            return mixture(_watched(self.model.predict(images, view) for _ in range(self.passes)))
 
 
 def dropout_layers(model: nn.Module) -> list[nn.Module]:

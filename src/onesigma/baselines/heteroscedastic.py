@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from onesigma.baselines.base import Baseline, average, certain, pixel_head
+from onesigma.field import GaussianField
 from onesigma.likelihoods.base import Likelihood, mask_regression
 
 
@@ -46,7 +47,13 @@ class Heteroscedastic(Baseline):
         mean, log_scale = self(images)
         return -average(self.likelihood.log_prob(target, mean, log_scale, valid), valid)
 
-    def predict(self, images: Float[Tensor, "n k h w"]) -> Any:
-        """p(y | f(x), σ(x))."""
+    def marginals(
+        self, images: Float[Tensor, "n k h w"]
+    ) -> tuple[GaussianField, Float[Tensor, "n c h w"]]:
+        """f(x) and log σ(x)."""
         mean, log_scale = self(images)
-        return self.likelihood.predict(certain(mean), log_scale)
+        return certain(mean), log_scale
+
+    def law(self, f: GaussianField, log_scale: Float[Tensor, "n c h w"]) -> Any:
+        """p(y | f(x), σ(x))."""
+        return self.likelihood.predict(f, log_scale)

@@ -38,6 +38,9 @@ class Likelihood(nn.Module, ABC):
     ) -> Float[Tensor, "n h w"]:
         """E_q log p(y | f), summed over outputs, exactly 0 where not valid."""
 
+    def start_epoch(self) -> None:
+        """Training begins its next pass over the data."""
+
     @abstractmethod
     def predict(self, q: GaussianField, log_scale: Float[Tensor, "n #c h w"] | None = None) -> Any:
         """The predictive law ∫ p(y | f) q(f) df of every pixel."""

@@ -33,7 +33,7 @@ from onesigma.training.folder import RunFolder
 from onesigma.training.loading import evaluation_loader, valid_pixels
 from onesigma.training.method import Batch, FunctionalVI, Method, Terms
 from onesigma.training.predictor import Predictor
-from onesigma.training.views import View, whole
+from onesigma.views import View, whole
 
 
 def evaluate_run(

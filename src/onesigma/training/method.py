@@ -25,8 +25,7 @@ from onesigma.objective import (
 )
 from onesigma.posterior import FunctionalPosterior
 from onesigma.priors import Prior
-from onesigma.training.baseline_views import predict_baseline
-from onesigma.training.views import View, whole
+from onesigma.views import View, whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,7 +231,7 @@ class Supervised(Method):
 
     def predict(self, images: Float[Tensor, "n 3 h w"], view: View = whole) -> Prediction:
         """The baseline's law."""
-        return predict_baseline(self.model, images, view)
+        return self.model.predict(images, view)
 
     @torch.no_grad()
     def _log_prob(self, batch: Batch) -> Float[Tensor, "n h w"]:

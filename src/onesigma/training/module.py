@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from onesigma.data import Augment
 from onesigma.data.base import PixelDataset
 from onesigma.divergence import NotPositiveDefiniteError
+from onesigma.likelihoods import Likelihood
 from onesigma.objective import data_weight
 from onesigma.prediction.transforms import Transform
 from onesigma.training.assemble import num_outputs
@@ -121,6 +122,10 @@ class TrainingModule(pl.LightningModule):
         """Set the learning rate, and the seed of whatever draws from global generators."""
         if self.late is not None:
             self.method.eval()
+        if self.place.step == 0:
+            for part in self.method.modules():
+                if isinstance(part, Likelihood):
+                    part.start_epoch()
         torch.manual_seed(derive_seed(*self.here))
         optimiser = self.optimizers(use_pl_optimizer=False)
         assert isinstance(optimiser, Optimizer)

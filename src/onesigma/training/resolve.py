@@ -71,21 +71,16 @@ def class_shares(dataset: PixelDataset) -> list[float]:
     return shares
 
 
-def differences(first: Recipe, second: Recipe) -> list[str]:
-    """Dotted keys in which two recipes differ and that change what is learned."""
-    one, two = (_flat(as_tree(recipe)) for recipe in (first, second))
-    free = (
-        "target.",
-        "transform.s",
-        "trainer.",
-        "description",
-        "data.workers",
-        "data.evaluate",
-        "data.root",
-    )
+def differences(resolved: Recipe, recipe: Recipe) -> list[str]:
+    """Dotted keys in which a recipe differs from a resolved one and that change what is learned."""
+    one, two = (_flat(as_tree(recipe)) for recipe in (resolved, recipe))
+    free = ("target.", "trainer.", "description", "data.workers", "data.root")
     learned = ("trainer.precision", "trainer.clip")
     keys = [key for key in {**one, **two} if not key.startswith(free) or key in learned]
-    return [key for key in keys if one.get(key) != two.get(key)]
+    left_open = [
+        f"transform.{name}" for name in ("shift", "scale") if two[f"transform.{name}"] is None
+    ]
+    return [key for key in keys if one.get(key) != two.get(key) and key not in left_open]
 
 
 def with_machine_of(recipe: Recipe, other: Recipe) -> Recipe:
