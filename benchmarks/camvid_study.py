@@ -33,12 +33,13 @@ from onesigma.context import (
     ShuffledPatches,
 )
 from onesigma.data import Augment, CamVid, NYUv2
+from onesigma.heads import HeadOptions
 from onesigma.kernels import paper_kernel, scene_kernel, texture_kernel
 from onesigma.likelihoods.boltzmann import Boltzmann
 from onesigma.metrics import AnomalySuite, SegmentationSuite
 from onesigma.networks import fc_densenet_small
 from onesigma.objective import functional_elbo, training_divergence
-from onesigma.posterior import HeadOptions, VariationalGP
+from onesigma.posterior import VariationalGP
 from onesigma.priors import CNNGPPrior
 
 HELD_OUT = ("0006R0",)

@@ -25,7 +25,9 @@ CORE = [
     "modes",
     "familiarity",
     "position",
+    "heads",
     "posterior",
+    "views",
     "wrap",
     "objective",
 ]

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from onesigma.familiarity import Familiarity, distance, remembering, watching
-from onesigma.posterior import HeadOptions, VariationalGP
+from onesigma.heads import HeadOptions
+from onesigma.posterior import VariationalGP
 from onesigma.wrap import wrap
 
 DISTANCES = HeadOptions(layer_distances=True)

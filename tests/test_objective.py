@@ -233,6 +233,6 @@ def test_pixels_without_a_target_pay_their_own_divergence() -> None:
     own = torch_kl(Normal(q.mean, q.variance.sqrt()), Normal(p.mean, p.variance.sqrt()))
     wanted = torch.stack([sum(own[i] * ~valid[i] for i in range(3))])[0]
     assert (~valid).sum() > 5
-    torch.testing.assert_close(unlabelled_divergence(q, p, valid), wanted, rtol=1e-12, atol=1e-12)
-    assert bool((unlabelled_divergence(q, p, torch.ones_like(valid)) == 0).all())
-    assert bool((unlabelled_divergence(p, p, valid).abs() < 1e-12).all())
+    torch.testing.assert_close(unlabelled_divergence(q, p, ~valid), wanted, rtol=1e-12, atol=1e-12)
+    assert bool((unlabelled_divergence(q, p, torch.zeros_like(valid)) == 0).all())
+    assert bool((unlabelled_divergence(p, p, ~valid).abs() < 1e-12).all())

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from onesigma.heads import CovarianceHeads, HeadOptions
 from onesigma.position import part_of, positions
-from onesigma.posterior import CovarianceHeads, HeadOptions
 
 
 def test_rows_go_down_and_columns_out_from_the_middle() -> None:

@@ -5,15 +5,9 @@ import torch
 from torch import Tensor, nn
 
 from onesigma.covariance import LowRankCovariance, MarginalCovariance
+from onesigma.heads import CovarianceHeads, HeadOptions, bend, unbend, window_mean
 from onesigma.modes import evaluating
-from onesigma.posterior import (
-    CovarianceHeads,
-    HeadOptions,
-    VariationalGP,
-    bend,
-    unbend,
-    window_mean,
-)
+from onesigma.posterior import VariationalGP
 from onesigma.wrap import wrap
 
 

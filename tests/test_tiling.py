@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from onesigma.covariance import MarginalCovariance
 from onesigma.field import GaussianField
+from onesigma.heads import HeadOptions
 from onesigma.networks import UNet
-from onesigma.posterior import HeadOptions, VariationalGP
+from onesigma.posterior import VariationalGP
 from onesigma.tiling import bytes_per_pixel, predict_tiled, tile_spans
 
 

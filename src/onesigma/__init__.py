@@ -25,6 +25,7 @@ from onesigma.context import (
 from onesigma.covariance import BlockCovariance, LowRankCovariance, MarginalCovariance
 from onesigma.divergence import NotPositiveDefiniteError, kl_divergence
 from onesigma.field import GaussianField, cat
+from onesigma.heads import HeadOptions
 from onesigma.likelihoods import (
     BerHu,
     Bernoulli,
@@ -41,7 +42,7 @@ from onesigma.objective import (
     training_divergence,
     unlabelled_divergence,
 )
-from onesigma.posterior import HeadOptions, VariationalGP
+from onesigma.posterior import VariationalGP
 from onesigma.prediction import (
     Affine,
     BernoulliMixture,

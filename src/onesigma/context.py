@@ -222,9 +222,8 @@ class MixedContext(Context):
 
     def alter(self, chosen: Tensor, images: Tensor, generator: torch.Generator | None) -> Tensor:
         """Let a randomly chosen generator alter each image."""
-        picks = torch.multinomial(
-            self.weights, len(chosen), replacement=True, generator=_cpu(generator)
-        )
+        weights = self.weights if generator is None else self.weights.to(generator.device)
+        picks = torch.multinomial(weights, len(chosen), replacement=True, generator=generator)
         parts = [
             self.generators[pick].alter(chosen[i : i + 1], images, generator)
             for i, pick in enumerate(picks.tolist())
@@ -256,10 +255,6 @@ class _Copies(Context):
     def alter(self, chosen: Tensor, images: Tensor, generator: torch.Generator | None) -> Tensor:
         """Nothing."""
         return chosen
-
-
-def _cpu(generator: torch.Generator | None) -> torch.Generator | None:
-    return generator if generator is None or generator.device.type == "cpu" else None
 
 
 def _choose(images: Tensor, count: int, generator: torch.Generator | None) -> Tensor:

@@ -66,6 +66,17 @@ def kl_divergence(
     return kl.to(q.mean.dtype)
 
 
+def marginal_divergence(q: GaussianField, p: GaussianField) -> Float[Tensor, "n c h w"]:
+    """KL(q(f_i) ‖ p(f_i)) of every image by itself: ½ [v/κ − 1 − log v/κ + (m − μ)²/κ].
+
+    Args:
+        q: any field; only its means m and variances v enter.
+        p: likewise, μ and κ.
+    """
+    prior, ratio = p.variance, q.variance / p.variance
+    return 0.5 * (ratio - 1 - ratio.log() + (q.mean - p.mean).square() / prior)
+
+
 class _LowRank:
     """Blocks from factors (n, r, c or 1, p) and diagonals (n, c, p)."""
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from onesigma.divergence import kl_divergence
+from onesigma.divergence import kl_divergence, marginal_divergence
 from onesigma.field import GaussianField
 
 Normalisation = Literal["labelled", "valid"]
@@ -108,7 +108,7 @@ def training_divergence(
 
 
 def unlabelled_divergence(
-    q: GaussianField, p: GaussianField, valid: Bool[Tensor, "n h w"]
+    q: GaussianField, p: GaussianField, unlabelled: Bool[Tensor, "n h w"]
 ) -> Float[Tensor, "c h w"]:
     """Σ_i KL(q(f_i) ‖ p(f_i)) over the images in which a pixel has no target, each by itself.
 
@@ -119,12 +119,9 @@ def unlabelled_divergence(
     Args:
         q: posterior at the labelled images.
         p: prior at the same.
-        valid: pixels that have a target.
+        unlabelled: pixels that have no target.
     """
-    prior, ratio = p.variance, q.variance / p.variance
-    # ½ [v/K − 1 − log v/K + (m − μ)²/K]
-    kl = 0.5 * (ratio - 1 - ratio.log() + (q.mean - p.mean).square() / prior)
-    return (kl * ~valid[:, None]).sum(0)
+    return (marginal_divergence(q, p) * unlabelled[:, None]).sum(0)
 
 
 def noise_weights(

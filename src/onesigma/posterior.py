@@ -2,225 +2,27 @@
 
     q(f) = N(h(x), Σ),  Σ_ij = (1/L) Σ_k g_k(x_i) g_k(x_j) + δ_ij D(x_i)    (paper eq. q_covariance)
 
-h, g, D and log σ are 1 × 1 convolutions of the same feature maps: LC + 3C channels. What is odd
-about an image need not show in every pixel, so D may also see the image as a whole, and how far it
-is from the training images at every layer of the network; log σ may see where in the image it is.
+h, g, D and log σ are 1 × 1 convolutions of the same feature maps (`heads`).
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
 
 from onesigma.covariance import LowRankCovariance, MarginalCovariance
-from onesigma.familiarity import Familiarity, OneNumber, watching
+from onesigma.familiarity import Familiarity, watching
 from onesigma.field import GaussianField
+from onesigma.heads import CovarianceHeads, HeadOptions
 from onesigma.modes import evaluating, explaining_lone_values, normalising_apart
-from onesigma.position import COORDINATES, positions
 
-Scale = Literal["output", "shared", "none"]
 ContextStatistics = Literal["running", "joint"]
 
 WARM_STATISTICS = 30
-LOG_DIAGONAL_BOUNDS = (-14.0, 10.0)
-
-
-@dataclass(frozen=True)
-class HeadOptions:
-    """How features become a posterior.
-
-    Attributes:
-        scale: log σ per output ("output", the paper), one per pixel ("shared"), or 0 ("none").
-        shared_factors: one set of factors g for all outputs, which stay independent of each other:
-            L + 3C channels instead of LC + 3C.
-        stride: compute the factors on features averaged over stride × stride pixels, and
-            up-sample them bilinearly.
-        whole_image: multiply D by a factor that is learned from the statistics of the image's
-            features, so that an odd image can be unsure everywhere; in tiled prediction each tile
-            is an image.
-        layer_distances: multiply D by a factor that is learned from how far the image is from the
-            training images at every batch normalisation, see `familiarity`: the network's end may
-            have forgotten what is odd about it.
-        scale_window: average log σ over so many pixels in either direction, an odd number. On few
-            images the noise of a single pixel is learned by heart.
-        scale_position: add to log σ what is learned from where in its image a pixel lies, see
-            `position`. It shows in errors on images that the mean does not know by heart. A tile
-            knows where it lies, a random crop of training does not: learn the noise on whole ones.
-        mean: of q at the start of training, one number or one for every output.
-        variance: of q at the start of training; small, so that the mean learns at once.
-        log_scale: log σ at the start of training.
-        log_scale_bounds: log σ is bent smoothly into this range.
-    """
-
-    scale: Scale = "output"
-    shared_factors: bool = True
-    stride: int = 1
-    whole_image: bool = False
-    layer_distances: bool = False
-    scale_window: int = 1
-    scale_position: bool = False
-    mean: float | Sequence[float] = 0.0
-    variance: float = 0.1
-    log_scale: float = 0.0
-    log_scale_bounds: tuple[float, float] = (-6.0, 3.0)
-
-    def __post_init__(self) -> None:
-        if self.scale not in ("output", "shared", "none"):
-            raise ValueError(f'scale is "output", "shared" or "none", got {self.scale!r}.')
-        low, high = self.log_scale_bounds
-        if not low < self.log_scale < high:
-            raise ValueError(
-                f"log_scale={self.log_scale} must lie inside log_scale_bounds=({low}, {high})."
-            )
-        if self.variance <= 0 or self.stride < 1:
-            raise ValueError(
-                f"variance must be positive and stride at least 1, got {self.variance} and "
-                f"{self.stride}."
-            )
-        if self.scale_window < 1 or self.scale_window % 2 == 0:
-            raise ValueError(f"scale_window is an odd number of pixels, got {self.scale_window}.")
-        if self.scale_position and self.scale == "none":
-            raise ValueError(
-                'scale_position is added to log σ, but scale is "none"; it wants "output" or '
-                '"shared".'
-            )
-
-
-class WholeImage(OneNumber):
-    """One number for an image from mean and deviation of each of its features; 0 at the start.
-
-    Args:
-        features: channels that come in.
-    """
-
-    def __init__(self, features: int) -> None:
-        super().__init__(2 * features)
-
-    def forward(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "n 1 1 1"]:
-        """From the statistics over all pixels."""
-        variance, mean = torch.var_mean(features, (2, 3), correction=0)
-        # the root has no gradient at 0, where features are constant: a black image
-        return self.number(torch.cat([mean, (variance + 1e-6).sqrt()], 1))
-
-
-class Position(nn.Module):
-    """What is added to each output for where a pixel lies, linear in its coordinates; 0 at first.
-
-    Args:
-        outputs: how many.
-    """
-
-    def __init__(self, outputs: int) -> None:
-        super().__init__()
-        self.slopes = nn.Parameter(torch.zeros(outputs, COORDINATES))
-
-    def forward(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "1 s h w"]:
-        """For every pixel of these maps, whatever their values."""
-        return functional.conv2d(positions(features), self.slopes[:, :, None, None])
-
-
-class CovarianceHeads(nn.Module):
-    """1 × 1 convolutions from features to factors g, diagonal D and log σ.
-
-    Args:
-        features: channels that come in.
-        outputs: C.
-        rank: L.
-        min_diagonal: added to D, so that equal images stay distinguishable.
-        options: see `HeadOptions`.
-    """
-
-    def __init__(
-        self, features: int, outputs: int, rank: int, min_diagonal: float, options: HeadOptions
-    ) -> None:
-        super().__init__()
-        if rank < 1 or min_diagonal <= 0:
-            raise ValueError(
-                f"rank must be at least 1 and min_diagonal positive, got {rank} and {min_diagonal}."
-            )
-        self.rank, self.min_diagonal, self.options = rank, min_diagonal, options
-        self.channels = 1 if options.shared_factors else outputs
-        self.outputs = outputs
-        self.factor = nn.Conv2d(features, rank * self.channels, 1)
-        self.log_diagonal = nn.Conv2d(features, outputs, 1)
-        self.whole_image = WholeImage(features) if options.whole_image else None
-        scales = {"output": outputs, "shared": 1, "none": 0}[options.scale]
-        self.log_scale = nn.Conv2d(features, scales, 1) if scales else None
-        self.scale_position = Position(scales) if options.scale_position else None
-        self._start_near_the_prior()
-
-    def _start_near_the_prior(self) -> None:
-        """Half of the variance in D, half in g, whose biases make images covary like a constant."""
-        half = self.options.variance / 2
-        with torch.no_grad():
-            for head in (self.factor, self.log_diagonal, self.log_scale):
-                if head is not None:
-                    head.weight.mul_(0.1)
-            self.factor.bias.normal_(0.0, math.sqrt(half))  # type: ignore[union-attr]
-            start = math.log(max(half - self.min_diagonal, 0.1 * half))
-            self.log_diagonal.bias.fill_(unbend(start, LOG_DIAGONAL_BOUNDS))  # type: ignore[union-attr]
-            if self.log_scale is not None:
-                start = unbend(self.options.log_scale, self.options.log_scale_bounds)
-                self.log_scale.bias.fill_(start)  # type: ignore[union-attr]
-
-    def diagonal(
-        self,
-        features: Float[Tensor, "n f h w"],
-        unfamiliar: Float[Tensor, "n 1 1 1"] | None = None,
-    ) -> Float[Tensor, "n c h w"]:
-        """D = min_diagonal + exp(bounded head), the head of the pixel plus those of the image."""
-        head = self.log_diagonal(features)
-        if unfamiliar is not None:
-            head = head + unfamiliar
-        if self.whole_image is not None:
-            head = head + self.whole_image(features)
-        return self.min_diagonal + bend(head, LOG_DIAGONAL_BOUNDS).exp()
-
-    def scale(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "n s h w"]:
-        """Log σ, bounded; zeros with one channel when there is none."""
-        if self.log_scale is None:
-            return features.new_zeros(len(features), 1, *features.shape[2:])
-        head = window_mean(self.log_scale(features), self.options.scale_window)
-        if self.scale_position is not None:
-            head = head + self.scale_position(features)
-        return bend(head, self.options.log_scale_bounds)
-
-    def factors(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "n r #c h w"]:
-        """G / √L of all ranks."""
-        flat = self._at_full_size(self.factor(self._coarse(features)), features)
-        shape = (len(features), self.rank, self.channels, *features.shape[2:])
-        return flat.reshape(shape) / math.sqrt(self.rank)
-
-    def factor_variance(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "n #c h w"]:
-        """(1/L) Σ_k g_k², one rank in memory at a time."""
-        coarse, total = self._coarse(features), None
-        weights, biases = self.factor.weight, self.factor.bias
-        for k in range(self.rank):
-            own = slice(k * self.channels, (k + 1) * self.channels)
-            g = functional.conv2d(coarse, weights[own], None if biases is None else biases[own])
-            g = self._at_full_size(g, features)
-            total = g * g if total is None else torch.addcmul(total, g, g)
-        assert total is not None
-        return total / self.rank
-
-    def _coarse(self, features: Tensor) -> Tensor:
-        stride = self.options.stride
-        return features if stride == 1 else functional.avg_pool2d(features, stride, ceil_mode=True)
-
-    def _at_full_size(self, maps: Tensor, features: Tensor) -> Tensor:
-        if self.options.stride == 1:
-            return maps
-        return functional.interpolate(
-            maps, features.shape[2:], mode="bilinear", align_corners=False
-        )
 
 
 class Pass(NamedTuple):
@@ -361,28 +163,6 @@ class VariationalGP(FunctionalPosterior):
                 "images' size. Up-sample at its end, or use onesigma.wrap for a finished network."
             )
         return features, self.mean(features)
-
-
-def window_mean(maps: Float[Tensor, "n s h w"], window: int) -> Float[Tensor, "n s h w"]:
-    """Mean over the window × window pixels around each, as far as they lie in the image."""
-    for size in ((window, 1), (1, window)) if window > 1 else ():
-        half = (size[0] // 2, size[1] // 2)
-        maps = functional.avg_pool2d(maps, size, 1, half, count_include_pad=False)
-    return maps
-
-
-def bend(x: Tensor, bounds: tuple[float, float]) -> Tensor:
-    """Into the bounds, smoothly: m + r tanh((x - m) / r), the identity around the middle m."""
-    low, high = bounds
-    middle, radius = (low + high) / 2, (high - low) / 2
-    return middle + radius * torch.tanh((x - middle) / radius)
-
-
-def unbend(y: float, bounds: tuple[float, float]) -> float:
-    """The x that `bend` takes to y."""
-    low, high = bounds
-    middle, radius = (low + high) / 2, (high - low) / 2
-    return middle + radius * math.atanh((y - middle) / radius)
 
 
 def feature_channels(backbone: nn.Module, channels: int = 3, size: int = 64) -> int:

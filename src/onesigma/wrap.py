@@ -9,13 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from onesigma.heads import CovarianceHeads, HeadOptions
 from onesigma.modes import evaluating
-from onesigma.posterior import (
-    ContextStatistics,
-    CovarianceHeads,
-    FunctionalPosterior,
-    HeadOptions,
-)
+from onesigma.posterior import ContextStatistics, FunctionalPosterior
 
 
 def wrap(

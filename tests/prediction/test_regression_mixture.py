@@ -113,6 +113,12 @@ def test_slices_and_equal_weights(y):
     torch.testing.assert_close(mixture.cdf(y), sum(m.cdf(y) for m in members) / 3)
 
 
+def test_weights_are_normalised(mixture, y):
+    scaled = RegressionMixture(mixture.members, [5 * w for w in WEIGHTS])
+    torch.testing.assert_close(scaled.cdf(y), mixture.cdf(y))
+    torch.testing.assert_close(scaled.variance, mixture.variance)
+
+
 def test_one_member_is_itself(y):
     one = member(0.5, 1.0, Laplace())
     mixture = RegressionMixture([one])
@@ -121,7 +127,7 @@ def test_one_member_is_itself(y):
     torch.testing.assert_close(mixture.crps(y), one.crps(y), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("weights", [(0.5, 0.5), (0.5, 0.6, -0.1), (1.0, 1.0, 1.0)])
+@pytest.mark.parametrize("weights", [(0.5, 0.5), (0.5, 0.6, -0.1), (0.5, 0.5, 0.0)])
 def test_wrong_weights_are_refused(mixture, weights):
     with pytest.raises(ValueError, match="one positive weight per member"):
         RegressionMixture(mixture.members, weights)

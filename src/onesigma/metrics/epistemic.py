@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from onesigma.covariance import MarginalCovariance
+from onesigma.divergence import marginal_divergence
 from onesigma.field import GaussianField
 from onesigma.likelihoods.base import Likelihood
 from onesigma.metrics.bins import binned_sum
@@ -172,9 +173,9 @@ def image_divergence(
 ) -> Float[Tensor, "n c y x"]:
     """KL(q(f(x_i)) ‖ p(f(x_i))) of every image x_i on its own, in nats per output and pixel.
 
-    Of one image only means and variances enter, ½ [σ²/κ − 1 + (m − μ)²/κ + log κ/σ²]. The
-    divergence of several images at once is that of no single one: it also measures how they
-    hang together, and grows with those that happen to share a batch.
+    Of one image only means and variances enter. The divergence of several images at once is that
+    of no single one: it also measures how they hang together, and grows with those that happen to
+    share a batch.
 
     Args:
         q: the field at the images; marginals are enough.
@@ -182,14 +183,10 @@ def image_divergence(
         images: RGB in [0, 1].
         step: every how many rows and columns; pixels are independent of each other here.
     """
-    grid = pixel_grid(step)
-    variance, mean = q.variance[grid], q.mean[grid]
-    laws = [prior(image[None]) for image in images]
-    prior_mean = torch.cat([p.mean[grid] for p in laws])
-    prior_variance = torch.cat([p.variance[grid] for p in laws])
-    # ½ [σ²/κ − 1 + (m − μ)²/κ − log σ²/κ]
-    ratio = variance / prior_variance
-    return 0.5 * (ratio - 1 + (mean - prior_mean).square() / prior_variance - ratio.log())
+    _, rows, columns = pixel_grid(step)
+    pairs = ((q[i : i + 1], prior(images[i : i + 1])) for i in range(len(images)))
+    each = [marginal_divergence(f.at(rows, columns), p.at(rows, columns)) for f, p in pairs]
+    return torch.cat(each)
 
 
 def pixel_grid(step: int) -> tuple[EllipsisType, slice, slice]:

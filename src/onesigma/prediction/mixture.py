@@ -22,7 +22,7 @@ class RegressionMixture(RegressionPrediction):
 
     Attributes:
         members: predictions of the same pixels.
-        weights: one per member, summing to 1; None is equal weights.
+        weights: one per member, positive, normalised here; None is equal weights.
     """
 
     members: Sequence[RegressionPrediction]
@@ -34,15 +34,16 @@ class RegressionMixture(RegressionPrediction):
         weights = self.weights
         if weights is None:
             return
-        if len(weights) != len(self.members) or min(weights) <= 0 or abs(sum(weights) - 1) > 1e-6:
+        if len(weights) != len(self.members) or min(weights) <= 0:
             raise ValueError(
                 f"RegressionMixture got weights {list(weights)} for {len(self.members)} members; "
-                "it wants one positive weight per member, summing to 1."
+                "it wants one positive weight per member."
             )
 
     @property
     def _shares(self) -> Sequence[float]:
-        return self.weights or [1 / len(self.members)] * len(self.members)
+        weights = self.weights or [1.0] * len(self.members)
+        return [weight / sum(weights) for weight in weights]
 
     def _average(self, values: Iterable[Tensor]) -> Tensor:
         return self._total(value[None] for value in values)

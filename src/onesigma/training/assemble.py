@@ -7,9 +7,10 @@ from torch import nn
 
 from onesigma.baselines import Baseline, Deterministic, Heteroscedastic, MCDropout
 from onesigma.baselines.deterministic import LossName
+from onesigma.heads import HeadOptions, Scale
 from onesigma.likelihoods import Boltzmann, Likelihood
 from onesigma.likelihoods.regression import RegressionLikelihood
-from onesigma.posterior import HeadOptions, Scale, VariationalGP
+from onesigma.posterior import VariationalGP
 from onesigma.training.components import (
     build_context,
     build_likelihood,

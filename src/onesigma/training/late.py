@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from onesigma.context import AlteredCopies
 from onesigma.familiarity import Familiarity
-from onesigma.posterior import CovarianceHeads
+from onesigma.heads import CovarianceHeads
 from onesigma.training.config import Recipe, StageConfig
 from onesigma.training.method import Method
 

@@ -204,7 +204,7 @@ class FunctionalVI(Method):
         kl = training_divergence(q, p, n, how.context_weight, how.stride, generator)
         for weight, where in ((how.unlabelled_weight, unlabelled), (how.stranger_weight, strange)):
             if weight:
-                kl = kl + weight * unlabelled_divergence(q[:n], p[:n], ~where)
+                kl = kl + weight * unlabelled_divergence(q[:n], p[:n], where)
         return kl
 
     def predict(self, images: Float[Tensor, "n 3 h w"], view: View = whole) -> Prediction:
