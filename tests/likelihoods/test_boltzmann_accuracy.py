@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from scipy import integrate, special, stats
@@ -135,6 +136,48 @@ def test_second_order_series_beats_the_first(generator):
     first = 0.5 * (variance * p * (1 - p)).sum(0)
     information = law(mean, variance)[2]
     assert (information - mutual).abs().max() < 0.2 * (first - mutual).abs().max()
+
+
+def gauss_hermite(mean, variance):
+    """E p, H(E p) and the mutual information of one pixel of three classes, relatively exact."""
+    x, w = (torch.from_numpy(a) for a in np.polynomial.hermite_e.hermegauss(90))
+    grid = torch.stack(torch.meshgrid(x, x, x, indexing="ij")).flatten(1)
+    weight = torch.stack(torch.meshgrid(w, w, w, indexing="ij")).flatten(1).prod(0)
+    logs = (mean[:, None] + variance.sqrt()[:, None] * grid).log_softmax(0)
+    weight = weight / weight.sum()
+    p = (weight * logs.exp()).sum(1)
+    rest = p[1:].sum()
+    entropy = entropy_of(p[1:]) - (1 - rest) * torch.log1p(-rest)
+    return p, entropy, entropy - (weight * -(logs.exp() * logs).sum(0)).sum()
+
+
+@pytest.mark.parametrize("gap", [7.0, 9.0, 12.0, 20.0, 40.0])
+@pytest.mark.parametrize("size", [0.05, 0.3, 1.0])
+def test_sure_pixels_keep_their_digits(gap, size):
+    mean = torch.tensor([0.0, -gap, -gap - 1.5], dtype=torch.float64)
+    variance = size * torch.tensor([1.0, 0.7, 2.0], dtype=torch.float64)
+    p, entropy, mutual = gauss_hermite(mean, variance)
+    found = law(mean[:, None], variance[:, None])
+    torch.testing.assert_close(found[0][1:, 0], p[1:], rtol=2e-2, atol=0)
+    torch.testing.assert_close(found[1][0], entropy, rtol=6e-3, atol=2e-7)
+    torch.testing.assert_close(found[2][0], mutual, rtol=5e-2, atol=1e-8)
+
+
+def test_no_class_is_more_probable_than_its_bound():
+    # E p_k ≤ E exp(f_k - f_0), also where another class leaves the pixel in doubt
+    mean = torch.tensor([0.0, -0.5, -40.0], dtype=torch.float64)[:, None]
+    for size in (0.02, 0.3, 2.0):
+        probs = law(mean, torch.full_like(mean, size))[0]
+        assert -40 - 3 * size < probs[2].log().item() <= -40 + size + 1e-4
+
+
+def test_the_expected_log_sum_exp_is_that_of_the_means_at_least(generator):
+    mean = 4 * torch.randn(2, 5, 8, 8, generator=generator)
+    for size in (0.0, 0.1, 3.0):
+        value = expected_log_sum_exp(mean, torch.full_like(mean, size))
+        assert bool((value >= mean.logsumexp(1)).all())
+    one = torch.full((1, 1, 1, 1), 3.0)
+    assert expected_log_sum_exp(one, 2 * one).item() == pytest.approx(3, abs=3e-3)
 
 
 def test_no_variance_is_the_softmax(generator):

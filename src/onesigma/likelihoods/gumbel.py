@@ -73,25 +73,6 @@ def prediction(
     return probs.div_(mass), (entropy / mass).clamp_min(0)
 
 
-def small_variance(
-    mean: Float[Tensor, "c p"], variance: Float[Tensor, "c p"]
-) -> tuple[Float[Tensor, "c p"], Float[Tensor, " p"]]:
-    """E p to first and the mutual information to second order in v, accurate relative to itself.
-
-    MI = Σ v_k (E₂ₖ - ½ ∫₀¹ E₂ₖ(τv) dτ) - KL(E p ‖ p) with E₂ = E p(1 - p), expanded around v = 0:
-    MI ≈ ½ Σ v_k p_k(1 - p_k) + ¾ Σ v_k ε_k - ½ Σ δ_k²/p_k, ε and δ the first orders of E₂ and E p.
-    """
-    p = mean.softmax(0)
-    vp = variance * p
-    # δ_k/p_k = ½ (v_k(1 - 2p_k) - Σ_l v_l p_l(1 - 2p_l))
-    bend = 0.5 * (variance - 2 * vp - (vp - 2 * vp * p).sum(0))
-    # ε_k = δ_k - ½ p_k² (Σ_l v_l(6p_l² - 2p_l) + 4v_k(1 - 2p_k))
-    square = 0.5 * p * p * ((6 * vp * p - 2 * vp).sum(0) + 4 * (variance - 2 * vp))
-    first = 0.5 * (vp - vp * p).sum(0)
-    second = 0.75 * (variance * (p * bend - square)).sum(0) - 0.5 * (p * bend * bend).sum(0)
-    return p + p * bend, (first + second).clamp_min(0)
-
-
 @dataclass(frozen=True, eq=False)
 class _Factor:
     """One class of one pixel: ξ = scale · t + shift, and its polynomials in ξ ∈ [-1, 1].
