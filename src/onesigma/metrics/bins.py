@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -149,5 +150,6 @@ def occupied(rows: Float[Tensor, "*s k b"]) -> tuple[Float[Tensor, "*s o"], ...]
 
     Of many sets at once those bins are taken that hold pixels of any of them.
     """
-    held = (rows[..., 0, :] > 0).reshape(-1, rows.shape[-1]).any(0)
+    *sets, _, bins = rows.shape
+    held = (rows[..., 0, :] > 0).reshape(math.prod(sets), bins).any(0)
     return rows.index_select(-1, true_indices(held)).unbind(-2)

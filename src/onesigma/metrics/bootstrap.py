@@ -121,7 +121,11 @@ def resample_weights(
 def pooled_value(
     records: Sequence[Record], name: str, rule: Rule, weights: Float[Tensor, "b n"]
 ) -> Float[Tensor, "b"]:
-    """The value of sets in which image i occurs weights[b, i] times; undefined images left out."""
+    """The value of sets in which image i occurs weights[b, i] times.
+
+    A mean over images leaves those out that have no value; one over pixels has none itself if an
+    image has pixels but no value.
+    """
     if not records:
         return weights.new_full((len(weights),), torch.nan)
     if rule == "classes":
@@ -129,7 +133,10 @@ def pooled_value(
         return (both / either).nanmean(1)
     values = _column(records, name)
     if rule != "images":
-        weights = weights * _column(records, "pixels")
+        pixels = _column(records, "pixels")
+        if bool((values.isnan() & (pixels > 0)).any()):
+            return weights.new_full((len(weights),), torch.nan)
+        weights = weights * pixels
     if rule == "squares":
         return _weighted_mean(values.square(), weights).sqrt()
     return _weighted_mean(values, weights)

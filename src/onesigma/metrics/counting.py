@@ -104,6 +104,11 @@ def top_class(flat: Float[Tensor, "c p"]) -> tuple[Float[Tensor, "p"], Int[Tenso
     Twice as fast on a CPU as `max(0)`, whose reduction with indices is not vectorised.
     """
     classes, top = flat.shape[0], flat.amax(0)
+    if bool(top.isnan().any()):
+        raise ValueError(
+            f"The probabilities of {int(top.isnan().sum())} valid pixels are not numbers (NaN); "
+            "clear these pixels in `valid`, or look for the image that makes the network fail."
+        )
     countdown = torch.arange(classes, 0, -1, dtype=torch.int16, device=flat.device)
     return top, classes - ((flat == top) * countdown[:, None]).amax(0).long()
 
