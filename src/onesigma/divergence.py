@@ -39,8 +39,8 @@ def kl_divergence(
     KL = ½ [tr(K⁻¹Σ) - n + dᵀK⁻¹d + log|K| - log|Σ|]
 
     Gradients reach the means, factors, diagonals and blocks of both fields. A prior whose
-    covariance has one channel is factorised once for all classes. Half precision is computed in
-    float32.
+    covariance has one channel is factorised once for all classes. Half precision is computed and
+    returned in float32, since a sum over pixels would overflow.
 
     Args:
         q: field with a `LowRankCovariance` or `BlockCovariance`.
@@ -63,7 +63,7 @@ def kl_divergence(
     tensors = [t.to(dtype) for t in (q.mean, p.mean, *q_tensors, *p_tensors)]
     kl, worst_pivots = _FusedKL.apply(q_form, p_form, *tensors)
     _check_pivots(worst_pivots, q, p, jitter)
-    return kl.to(q.mean.dtype)
+    return kl
 
 
 def marginal_divergence(q: GaussianField, p: GaussianField) -> Float[Tensor, "n c h w"]:

@@ -72,9 +72,9 @@ class HeadOptions:
             raise ValueError(
                 f"log_scale={self.log_scale} must lie inside log_scale_bounds=({low}, {high})."
             )
-        if self.variance <= 0 or self.stride < 1:
+        if not 2e-5 <= self.variance <= 4e4 or self.stride < 1:
             raise ValueError(
-                f"variance must be positive and stride at least 1, got {self.variance} and "
+                f"variance must be from 2e-5 to 4e4 and stride at least 1, got {self.variance} and "
                 f"{self.stride}."
             )
         if self.scale_window < 1 or self.scale_window % 2 == 0:

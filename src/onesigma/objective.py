@@ -92,6 +92,11 @@ def training_divergence(
             f"training_divergence got stride {stride} and context_weight {context_weight}; it "
             "wants a stride of at least 1 and a weight of at least 0."
         )
+    if stride > min(q.mean.shape[2:]):
+        raise ValueError(
+            f"training_divergence got the stride {stride} for maps of {tuple(q.mean.shape[2:])} "
+            "pixels; it wants one that is no larger."
+        )
     if stride > 1:
         device = None if generator is None else generator.device
         top, left = torch.randint(stride, (2,), generator=generator, device=device).tolist()

@@ -107,6 +107,17 @@ def test_bernoulli_mixture(logits):
     torch.testing.assert_close(mix[1:].epistemic, mix.epistemic[1:])
 
 
+def test_sure_answers_keep_their_digits():
+    logits = torch.tensor([20.0, -20.0]).view(1, 2, 1, 1)
+    wrong = torch.tensor([0, 1]).view(1, 2, 1, 1)
+    sure = BernoulliPrediction.from_logits(logits)
+    for law in (sure, BernoulliMixture([sure, sure]), sure[:1]):
+        torch.testing.assert_close(law.log_prob(wrong), torch.full_like(logits, -20.0))
+        # (1 + 20) exp(-20), of which the 1 comes from the sure answer
+        entropy = torch.full_like(logits, 21 * math.exp(-20))
+        torch.testing.assert_close(law.entropy, entropy, rtol=0.06, atol=0)
+
+
 def test_mixtures_refuse_what_is_none():
     with pytest.raises(ValueError, match="at least one prediction"):
         CategoricalMixture([])

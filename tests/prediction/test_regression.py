@@ -12,6 +12,7 @@ from onesigma.covariance import MarginalCovariance
 from onesigma.field import GaussianField
 from onesigma.likelihoods.berhu import BerHu
 from onesigma.likelihoods.gaussian import Gaussian
+from onesigma.likelihoods.gibbs import from_loss
 from onesigma.likelihoods.laplace import Laplace
 from onesigma.prediction.transforms import Affine, Log
 
@@ -86,6 +87,34 @@ def test_moments_that_do_not_exist_are_infinite():
         assert not unit.mean.isnan()
         assert not unit.variance.isnan()
         assert unit.quantile(0.9).isfinite().all()
+
+
+def test_a_sure_function_has_no_epistemic_part_even_without_a_mean():
+    unit = predict(Laplace(), std=0.0, sigma=1.2).in_unit(Log())
+    assert unit.mean.item() == math.inf
+    assert unit.epistemic.item() == 0
+    assert unit.variance.item() == math.inf
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian(), Laplace(), BerHu(0.3), from_loss("huber")])
+def test_far_quantiles_in_float32(likelihood):
+    single, double = (predict(likelihood, dtype=d) for d in (torch.float32, torch.float64))
+    for level in (1e-9, 1e-6, 0.9999, 1 - 1e-6, 1 - 1e-9):
+        found = single.quantile(level)
+        assert found.dtype == torch.float32
+        assert found.item() == pytest.approx(double.quantile(level).item(), rel=1e-4)
+    low, high = single.in_unit(Log(0.0, 0.1)).interval(1 - 2e-9)
+    # the law of the logarithm is even about its median
+    assert low.log().item() + high.log().item() == pytest.approx(2 * 0.1 * 0.4, abs=1e-4)
+
+
+def test_berhu_tails_in_float32():
+    noise = BerHu(0.1).predictive_noise()
+    x = torch.tensor([1.0, 3.0, 6.0, 12.0])
+    for tau in (0.05, 0.5, 30.0):
+        found = noise.log_tails(-tau * x, torch.full_like(x, tau))[0]
+        wanted = noise.log_tails(-tau * x.double(), torch.full_like(x, tau).double())[0]
+        torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_small_scales_keep_the_aleatoric_variance_in_float32():

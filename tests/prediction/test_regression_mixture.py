@@ -90,6 +90,37 @@ def test_crps_against_the_energy_form(mixture, y):
     assert mixture.crps(y)[0, 0, 0, 0].item() == pytest.approx(terms.mean(), abs=error)
 
 
+@pytest.mark.parametrize(
+    ("means", "std"), [((2, 2.5, 3, 6, 8), 0.05), ((2, 6), 0.02), ((3, 3.1, 3.2, 5, 5.1), 0.03)]
+)
+def test_few_narrow_members_have_an_exact_crps(means, std):
+    def distance(gap, width):
+        # E|N(gap, width²)|
+        z = gap / width
+        return 2 * width * stats.norm.pdf(z) + gap * (2 * stats.norm.cdf(z) - 1)
+
+    narrow = RegressionMixture([member(m, std) for m in means])
+    pairs = np.mean([distance(a - b, math.sqrt(2) * std) for a in means for b in means])
+    for y in (2.0, 4.0, 7.0):
+        wanted = np.mean([distance(y - m, std) for m in means]) - 0.5 * pairs
+        found = narrow.crps(torch.full((2, 1, 3, 4), y, dtype=torch.float64))
+        assert found[0, 0, 0, 0].item() == pytest.approx(wanted, rel=2e-5)
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian(), Laplace()])
+def test_quantiles_of_members_far_apart(likelihood):
+    apart = RegressionMixture([member(m, 0.01, likelihood) for m in (0.0, 100.0, 101.0)])
+    for level in (1e-6, 0.01, 0.3, 0.5, 0.99):
+        assert apart.cdf(apart.quantile(level))[0, 0, 0, 0].item() == pytest.approx(level, rel=1e-4)
+
+
+def test_members_without_a_mean_leave_none():
+    endless = member(0.0, 3.0, Laplace())
+    unit = RegressionMixture([endless, member(0.0, 0.1, Laplace())]).in_unit(Log())
+    assert bool((unit.mean == torch.inf).all())
+    assert bool((unit.variance == torch.inf).all())
+
+
 def test_units(mixture, y):
     affine = mixture.in_unit(Affine(1.0, 2.0))
     torch.testing.assert_close(affine.cdf(1 + 2 * y), mixture.cdf(y))

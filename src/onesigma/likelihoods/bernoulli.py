@@ -85,11 +85,8 @@ class Bernoulli(Likelihood):
         """
         mean, variance = rescaled(q.mean, q.variance, self.scale, log_scale)
         probs, entropy, information = softmax_law(_against_zero(mean), _against_zero(variance))
-        return BernoulliPrediction(
-            probs[:, 0].reshape(mean.shape),
-            entropy.view_as(mean),
-            information.view_as(mean),
-        )
+        yes, no = (column.reshape(mean.shape) for column in probs.unbind(1))
+        return BernoulliPrediction(yes, entropy.view_as(mean), information.view_as(mean), no)
 
     def _score(self, target: Tensor, mean: Tensor, lse: Tensor, valid: Tensor | None) -> Tensor:
         if target.shape != mean.shape:

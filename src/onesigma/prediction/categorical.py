@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from copy import copy
 from itertools import repeat
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -81,6 +81,11 @@ class BernoulliLaw(LabelPrediction):
     """A yes or no for each output of each pixel; all fields are per output."""
 
     @property
+    @abstractmethod
+    def complement(self) -> Float[Tensor, "n c h w"]:
+        """E (1 - p), on its own so that it keeps its digits where p is nearly 1."""
+
+    @property
     def label(self) -> Bool[Tensor, "n c h w"]:
         """Yes where it is the more probable."""
         return self.probs > 0.5
@@ -91,7 +96,7 @@ class BernoulliLaw(LabelPrediction):
         Args:
             y: 0 and 1 of any type, shaped like `probs`.
         """
-        value = torch.where(y == 1, self.probs.log(), torch.log1p(-self.probs))
+        value = torch.where(y == 1, self.probs.log(), self.complement.log())
         return torch.where((y == 0) | (y == 1), value, torch.nan)
 
 
@@ -158,7 +163,28 @@ class BernoulliPrediction(_Stored, BernoulliLaw):
         probs: E p.
         entropy: H(E p).
         mutual_information: H(E p) - E H(p).
+        complement: E (1 - p), 1 - probs if left out.
     """
+
+    def __init__(
+        self,
+        probs: Float[Tensor, "n c h w"],
+        entropy: Float[Tensor, "n c h w"],
+        mutual_information: Float[Tensor, "n c h w"],
+        complement: Float[Tensor, "n c h w"] | None = None,
+    ) -> None:
+        super().__init__(probs, entropy, mutual_information)
+        self._complement = 1 - probs if complement is None else complement
+
+    @property
+    def complement(self) -> Float[Tensor, "n c h w"]:
+        """E (1 - p)."""
+        return self._complement
+
+    def __getitem__(self, images: slice) -> BernoulliPrediction:
+        part = super().__getitem__(images)
+        part._complement = self._complement[images]
+        return part
 
     @classmethod
     def from_logits(cls, logits: Float[Tensor, "n c h w"]) -> BernoulliPrediction:
@@ -167,37 +193,39 @@ class BernoulliPrediction(_Stored, BernoulliLaw):
         Args:
             logits: one for each output.
         """
-        probs = logits.sigmoid()
-        entropy = binary_entropy(probs)
-        return cls(probs, entropy, torch.zeros_like(entropy))
+        probs, complement = logits.sigmoid(), (-logits).sigmoid()
+        entropy = torch.special.entr(probs) + torch.special.entr(complement)
+        return cls(probs, entropy, torch.zeros_like(entropy), complement)
 
 
 class _Mixture(LabelPrediction):
     """Σ_i w_i p_i(y): the entropy of the mean, the mean of entropies."""
 
+    averaged: ClassVar[tuple[str, ...]] = ("probs", "aleatoric")
+
     def __init__(
         self, members: Iterable[LabelPrediction], weights: Sequence[float] | None = None
     ) -> None:
-        self._probs, self._aleatoric = _average(members, weights)
+        self._parts = _average(members, weights, self.averaged)
 
     @property
     def probs(self) -> Float[Tensor, "n c h w"]:
         """Σ_i w_i E p_i."""
-        return self._probs
+        return self._parts["probs"]
 
     @property
     def aleatoric(self) -> Tensor:
         """Σ_i w_i E H(p_i)."""
-        return self._aleatoric
+        return self._parts["aleatoric"]
 
     @property
     def mutual_information(self) -> Tensor:
         """The entropy of the mean less the mean of the entropies, never negative."""
-        return (self.entropy - self._aleatoric).clamp_min(0)
+        return (self.entropy - self.aleatoric).clamp_min(0)
 
     def __getitem__(self: _AnyMixture, images: slice) -> _AnyMixture:
         part = copy(self)
-        part._probs, part._aleatoric = self._probs[images], self._aleatoric[images]
+        part._parts = {name: values[images] for name, values in self._parts.items()}
         return part
 
 
@@ -214,7 +242,7 @@ class CategoricalMixture(_Mixture, CategoricalLaw):
     @property
     def entropy(self) -> Float[Tensor, "n h w"]:
         """H(Σ_i w_i E p_i)."""
-        return categorical_entropy(self._probs)
+        return categorical_entropy(self.probs)
 
 
 class BernoulliMixture(_Mixture, BernoulliLaw):
@@ -225,10 +253,17 @@ class BernoulliMixture(_Mixture, BernoulliLaw):
         weights: positive, normalised here; equal if left out.
     """
 
+    averaged: ClassVar[tuple[str, ...]] = ("probs", "complement", "aleatoric")
+
+    @property
+    def complement(self) -> Float[Tensor, "n c h w"]:
+        """Σ_i w_i E (1 - p_i)."""
+        return self._parts["complement"]
+
     @property
     def entropy(self) -> Float[Tensor, "n c h w"]:
         """H(Σ_i w_i E p_i)."""
-        return binary_entropy(self._probs)
+        return torch.special.entr(self.probs) + torch.special.entr(self.complement)
 
 
 def categorical_entropy(probs: Float[Tensor, "n c *pixels"]) -> Float[Tensor, "n *pixels"]:
@@ -236,23 +271,18 @@ def categorical_entropy(probs: Float[Tensor, "n c *pixels"]) -> Float[Tensor, "n
     return torch.special.entr(probs).sum(1)
 
 
-def binary_entropy(probs: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """-p log p - (1 - p) log (1 - p)."""
-    return torch.special.entr(probs) + torch.special.entr(1 - probs)
-
-
 def _average(
-    members: Iterable[LabelPrediction], weights: Sequence[float] | None
-) -> tuple[Tensor, Tensor]:
-    """Weighted means of probabilities and of aleatoric entropies, member by member."""
-    total, sums = 0.0, None
+    members: Iterable[LabelPrediction], weights: Sequence[float] | None, names: Sequence[str]
+) -> dict[str, Tensor]:
+    """Weighted means of these properties, member by member."""
+    total, sums = 0.0, dict[str, Tensor]()
     for member, weight in _paired(members, weights):
-        parts = (member.probs * weight, member.aleatoric * weight)
-        sums = parts if sums is None else (sums[0] + parts[0], sums[1] + parts[1])
+        parts = {name: getattr(member, name) * weight for name in names}
+        sums = {name: sums[name] + part if sums else part for name, part in parts.items()}
         total += weight
-    if sums is None:
+    if not sums:
         raise ValueError("A mixture got no members; it wants at least one prediction.")
-    return sums[0] / total, sums[1] / total
+    return {name: value / total for name, value in sums.items()}
 
 
 def _paired(

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from onesigma.prediction.solvers import crps_by_quadrature, solve_quantile
+from onesigma.prediction.solvers import CRPS_LEVELS, crps_by_quadrature, solve_quantile
 from onesigma.prediction.special import ndtri
 
 # (E ℓ, ∂E ℓ/∂μ, ∂E ℓ/∂τ²)
@@ -87,7 +87,7 @@ class Noise(ABC):
         """E|X - x| - ½ E|X - X'|, here by quadrature over the CDF (relative error about 1e-5)."""
         return crps_by_quadrature(
             lambda t: self.log_tails(t, tau),
-            lambda u: self.quantile(torch.full_like(tau, u), tau),
+            [self.quantile(torch.full_like(tau, u), tau) for u in CRPS_LEVELS],
             x,
         )
 

@@ -11,11 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from onesigma.prediction.noise import Noise, SymmetricNoise
-from onesigma.prediction.solvers import crps_by_quadrature, one_by_one
+from onesigma.prediction.solvers import CRPS_LEVELS, crps_by_quadrature, one_by_one
 from onesigma.prediction.transforms import Affine, Log, Transform
 
 # below this share of σ² the epistemic variance is treated as if it were this share
 MIN_VARIANCE_RATIO = 1e-12
+# above it the smaller tail 1 - u has fewer than three digits in float32
+_NEARLY_ALL = 1 - 1e-4
 
 
 class Moments(NamedTuple):
@@ -193,7 +195,8 @@ class LocationScalePrediction(RegressionPrediction):
     def quantile(self, u: float | Float[Tensor, "..."]) -> Float[Tensor, "n c h w"]:
         """Location + σ x(u)."""
         level = levels(u, self.location)
-        return self.location + self.scale * self.noise.quantile(level, self.ratio)
+        x = self.noise.quantile(level, self.ratio.to(level.dtype))
+        return self.location + self.scale * x.to(self.location.dtype)
 
     def interval(self, level: float) -> tuple[Float[Tensor, "n c h w"], Float[Tensor, "n c h w"]]:
         """(lower, upper) with (1 - level)/2 of the mass on either side.
@@ -222,7 +225,8 @@ class LocationScalePrediction(RegressionPrediction):
         excess = torch.where(twice.isinf(), twice, torch.expm1(twice - 2 * once))
         mean = (rate * self.location + 0.5 * width + once.to(width)).exp()
         aleatoric = mean.square() * width.exp() * excess.to(width)
-        return Moments(mean, mean.square() * torch.expm1(width), aleatoric)
+        epistemic = torch.where(width == 0, 0.0, mean.square() * torch.expm1(width))
+        return Moments(mean, epistemic, aleatoric)
 
     def exponential_crps(self, y: Tensor, rate: Tensor) -> Tensor | None:
         """The closed form of the noise, if there is one, times exp(a · location)."""
@@ -308,7 +312,8 @@ class LogPrediction(RegressionPrediction):
         safe, inside = _positive(above)
         closed = self.inner.exponential_crps(self._plain.to_model(safe), scale)
         if closed is None:
-            return crps_by_quadrature(one_by_one(self.log_tails), self.quantile, y)
+            knots = [self.quantile(level) for level in CRPS_LEVELS]
+            return crps_by_quadrature(one_by_one(self.log_tails), knots, y)
         # below the support the CRPS is that at its end plus the distance
         return torch.where(inside, shift.exp() * closed, shift.exp() * closed - above)
 
@@ -319,11 +324,16 @@ class LogPrediction(RegressionPrediction):
 
 
 def levels(u: float | Tensor, like: Tensor) -> Tensor:
-    """Levels as a tensor of the shape of `like`."""
-    level = torch.as_tensor(u, dtype=like.dtype, device=like.device)
-    if isinstance(u, float | int) and not 0 < u < 1:
+    """Levels as a tensor of the shape of `like`; in float64 where float32 would round 1 - u away.
+
+    What is computed from them is then in float64 too.
+    """
+    if isinstance(u, Tensor):
+        return u.to(like).expand_as(like)
+    if not 0 < u < 1:
         raise ValueError(f"quantile got u={u}; it wants a probability between 0 and 1.")
-    return level.expand_as(like)
+    dtype = torch.float64 if u > _NEARLY_ALL else like.dtype
+    return torch.full_like(like, u, dtype=dtype)
 
 
 def _positive(y: Tensor) -> tuple[Tensor, Tensor]:

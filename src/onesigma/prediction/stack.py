@@ -45,8 +45,8 @@ class Stack:
 
     def quantile(self, level: Tensor) -> Tensor:
         """The quantiles."""
-        level = level.expand_as(self.location)
-        return self.location + self.scale * self.noise.quantile(level, self.ratio)
+        x = self.noise.quantile(level.expand_as(self.location), self.ratio.to(level.dtype))
+        return self.location + self.scale * x.to(self.location.dtype)
 
 
 @dataclass(frozen=True, eq=False)
