@@ -201,11 +201,12 @@ def _nyuv2() -> dict[str, Settings]:
     changes: dict[str, Settings] = {
         # without a price of odd images there is nothing to learn about what is familiar
         "ours-no-divergence": {"stages.kl_weight": 0.0, "posterior.layer_distances": False},
-        "ours-one-metre": {"transform.offset": 1.0},
         "ours-plain": PLAIN,
         "ours-scale-power": {**BY_HEART, "method.scale_power": 1.0},
     }
-    compared = {"ours": {}, "ours-by-heart": BY_HEART, **DEPTH_BASELINES}
+    one_metre: Settings = {"transform.offset": 1.0}
+    ours = {"ours": {}, "ours-by-heart": BY_HEART, "ours-one-metre": one_metre}
+    compared = {**ours, **DEPTH_BASELINES}
     again = {f"{method}-1": {"seed": 1, **settings} for method, settings in compared.items()}
     return _folds({**compared, **again, **changes})
 

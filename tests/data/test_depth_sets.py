@@ -49,7 +49,7 @@ def test_nyu_is_scored_inside_the_usual_crop(tmp_path: Path) -> None:
     assert torch.equal(NYUv2(root, "train", crop=True)[1]["target"][0].isfinite(), wanted)
 
 
-def test_the_crop_at_the_packs_size_is_the_published_one() -> None:
+def test_the_crop_at_half_size_is_the_published_one() -> None:
     crop = evaluation_crop(240, 320)
     rows, cols = crop.any(1).nonzero().flatten(), crop.any(0).nonzero().flatten()
     assert (rows[0], rows[-1] + 1, cols[0], cols[-1] + 1) == (22, 236, 20, 301)
