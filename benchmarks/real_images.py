@@ -103,6 +103,7 @@ CHANGES: dict[str, Settings] = {
     "ours-no-divergence": {"stages.kl_weight": 0.0},
     "ours-white-prior": {"prior.scale": 1e-3, "prior.noise": 1.0},
     "ours-little-noise": {"prior.noise": 0.02},
+    "ours-half-weight": {"stages.correlated_pixels": 200},
     "ours-constant-rate": {"stages.optimiser.schedule": "constant"},
 }
 
