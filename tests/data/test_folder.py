@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 
 from onesigma.data import Folder, TargetSpec
-from onesigma.data.folder import split_names
+from onesigma.data.base import Split
+from onesigma.data.folder import _palette, split_names
 
 
 def make(root: Path, count: int = 10, depth: bool = False) -> Path:
@@ -25,6 +26,7 @@ def make(root: Path, count: int = 10, depth: bool = False) -> Path:
             labels[0, 0] = 255
             Image.fromarray(labels).save(root / "targets" / f"im{i:02d}.png")
     (root / "images" / "Thumbs.db").write_text("not an image")
+    (root / "images" / "._im00.png").write_text("what macOS leaves beside a file")
     return root
 
 
@@ -67,6 +69,26 @@ def test_fractions_divide_the_names(tmp_path: Path) -> None:
     assert names(again) == names(splits[0])
     others = {tuple(names(Folder(root, "segmentation", classes=3, seed=s))) for s in range(8)}
     assert len(others) > 1
+
+
+def test_one_file_less_moves_only_images_at_the_borders() -> None:
+    everything = [f"im{i:03d}" for i in range(200)]
+    splits: tuple[Split, ...] = ("train", "val", "test")
+
+    def split_of(known: list[str]) -> dict[str, str]:
+        return {x: s for s in splits for x in split_names(known, s, (0.8, 0.1, 0.1), 0)}
+
+    before = split_of(everything)
+    for gone in everything[::20]:
+        after = split_of([name for name in everything if name != gone])
+        assert sum(before[name] != split for name, split in after.items()) <= 2
+
+
+def test_colours_of_classes_differ_clearly() -> None:
+    for count in (2, 9, 16):
+        colours = np.array(_palette(count), float)
+        for i, colour in enumerate(colours):
+            assert (np.linalg.norm(colours[:i] - colour, axis=1) >= 60).all()
 
 
 def test_fractions_must_be_shares() -> None:
@@ -112,7 +134,11 @@ def test_broken_pairs_are_named(tmp_path: Path) -> None:
 def test_missing_folders_and_double_names_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="images is not a folder"):
         Folder(tmp_path, "depth")
-    root = make(tmp_path)
+    (tmp_path / "images" / "sub").mkdir(parents=True)
+    with pytest.raises(FileNotFoundError, match=r"images holds no images \(\.png.*sub-folders"):
+        Folder(tmp_path, "depth")
+    (tmp_path / "mine").mkdir()
+    root = make(tmp_path / "mine")
     Image.new("RGB", (4, 3)).save(root / "images" / "im00.jpg")
     with pytest.raises(ValueError, match=r"im00\.jpg and .*im00\.png have the same name"):
         Folder(root, "segmentation", classes=3)
@@ -123,5 +149,7 @@ def test_a_task_needs_its_classes(tmp_path: Path) -> None:
         Folder(make(tmp_path), "segmentation")
     with pytest.raises(ValueError, match="depth got 2 classes"):
         Folder(tmp_path, "depth", classes=2)
+    with pytest.raises(ValueError, match="'a' is named twice"):
+        Folder(tmp_path, "segmentation", classes=("a", "b", "a"))
     with pytest.raises(ValueError, match="2 classes got 1 colours"):
         TargetSpec("segmentation", ("a", "b"), ((0, 0, 0),))

@@ -149,6 +149,29 @@ def test_truncated_images_are_named(tmp_path: Path) -> None:
         read_image(path)
 
 
+def test_a_png_cut_anywhere_is_named_also_where_sizes_are_compared(tmp_path: Path) -> None:
+    path = saved(tmp_path / "cut.png", Image.fromarray(RGB))
+    whole = path.read_bytes()
+    for end in range(len(whole) - 20):
+        path.write_bytes(whole[:end])
+        for read in (read_image, lambda cut: check_pair(cut, cut)):
+            with pytest.raises(ValueError, match=r"^[^ ]*cut\.png cannot be read[^/]*$"):
+                read(path)
+
+
+@pytest.mark.parametrize("suffix", ["npy", "NPY"])
+def test_labels_and_depth_in_arrays(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    with path.open("wb") as file:
+        np.save(file, GREY.astype(np.int32) % 12)
+    np.testing.assert_array_equal(read_labels(path).numpy(), GREY % 12)
+    assert read_depth(path).nan_to_num().max() == (GREY % 12).max()
+    check_pair(path, path)
+    np.save(tmp_path / "b.npy", np.zeros((2, 3)))
+    with pytest.raises(ValueError, match=r"b\.npy holds float64 .*whole numbers"):
+        read_labels(tmp_path / "b.npy")
+
+
 @pytest.mark.parametrize("name", ["gone.png", "gone.npy"])
 def test_missing_files_are_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(FileNotFoundError, match=name):

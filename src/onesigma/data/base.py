@@ -65,6 +65,11 @@ class TargetSpec:
                 "at least one, depth none. They are named by classes=[...], in a recipe by "
                 "data.options.classes."
             )
+        twice = [name for name in self.classes if self.classes.count(name) > 1]
+        if twice:
+            raise ValueError(
+                f"The class {twice[0]!r} is named twice; give every class its own name."
+            )
         if len(self.palette) != len(self.classes):
             raise ValueError(
                 f"{len(self.classes)} classes got {len(self.palette)} colours; give one for each."
@@ -75,7 +80,15 @@ DEPTH = TargetSpec("depth", unit="m")
 
 
 class PixelDataset(Dataset[Sample], ABC):
-    """A data set with a target for every pixel."""
+    """A data set with a target for every pixel.
+
+    Attributes:
+        names: of the images in their order, so that a run can record what it learned from; empty
+            where they cannot change.
+    """
+
+    # built-in types only: subclasses that are dataclasses resolve this in their own module
+    names: list[str] | tuple[str, ...] = ()
 
     @property
     @abstractmethod

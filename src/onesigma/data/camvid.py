@@ -64,6 +64,8 @@ class CamVid(PixelDataset):
                 f"{sorted({image.name.split('_')[0] for image, _ in pairs})}."
             )
 
+        self.names = [image.stem for image, _ in self.pairs]
+
     @property
     def spec(self) -> TargetSpec:
         """The eleven classes, also when some are left out."""

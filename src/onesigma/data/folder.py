@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import colorsys
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import get_args
 
@@ -35,10 +36,10 @@ _VOID_IN_FILE = (255,)
 class Folder(PixelDataset):
     """Pairs of `images/NAME.*` and `targets/NAME.*`.
 
-    Labels are 8-bit class numbers with 255 for void. Depth is a 16-bit PNG, a float TIFF or .npy,
-    in metres after `unit_scale`, 0 or not finite where there is none. Splits come from `train.txt`,
-    `val.txt` and `test.txt` (one name per line) where `train.txt` is there, and otherwise from a
-    seeded shuffle of the names.
+    Labels are class numbers, 8 bits or .npy, with 255 for void. Depth is a 16-bit PNG, a float TIFF
+    or .npy, in metres after `unit_scale`, 0 or not finite where there is none. Splits come from
+    `train.txt`, `val.txt` and `test.txt` (one name per line) where `train.txt` is there, and
+    otherwise from a seeded shuffle of the names.
 
     Args:
         root: the folder that holds `images/` and `targets/`.
@@ -116,7 +117,7 @@ class Folder(PixelDataset):
 def split_names(
     names: Sequence[str], split: Split, fractions: tuple[float, float, float], seed: int
 ) -> list[str]:
-    """The names of one split of a seeded shuffle, in the order of the names.
+    """The names of one split of a seeded shuffle, sorted.
 
     Args:
         names: all of them.
@@ -126,10 +127,11 @@ def split_names(
     """
     if min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6:
         raise ValueError(f"fractions are three shares that sum to 1, got {fractions}.")
-    order = np.random.default_rng(seed).permutation(len(names))
+    # by hash, not by position: a file more or less moves only names next to the edges
+    order = sorted(names, key=lambda name: sha256(f"{seed}/{name}".encode()).digest())
     edges = np.round(np.cumsum((0.0, *fractions)) * len(names)).astype(int)
     which = get_args(Split).index(split)
-    chosen = [names[i] for i in sorted(order[edges[which] : edges[which + 1]].tolist())]
+    chosen = sorted(order[edges[which] : edges[which + 1]])
     if not chosen:
         raise ValueError(
             f"The split {split!r} is empty: fractions {fractions} of {len(names)} images; "
@@ -146,11 +148,17 @@ def _spec(task: Task, classes: Sequence[str] | int) -> TargetSpec:
 
 
 def _palette(count: int) -> Palette:
-    # hues a golden ratio of the circle apart are far from each other, however many there are
-    colours = (
-        colorsys.hsv_to_rgb(i * 0.618 % 1, 0.55 + 0.35 * (i % 2), 0.85) for i in range(count)
-    )
-    return tuple((round(255 * r), round(255 * g), round(255 * b)) for r, g, b in colours)
+    """Each colour as far as can be from all before it."""
+    shades = [(0.9, 0.85), (0.5, 1.0), (0.85, 0.5), (0.35, 0.7)]
+    # more hues than are needed leave a choice
+    hues = np.linspace(0, 1, 18 + count // 2, endpoint=False)
+    all_colours = [colorsys.hsv_to_rgb(hue, *shade) for hue in hues for shade in shades]
+    colours = np.round(255 * np.array(all_colours)).astype(int)
+    chosen, distance = [], np.full(len(colours), np.inf)
+    for _ in range(count):
+        chosen.append(colours[int(distance.argmax())])
+        distance = np.minimum(distance, np.linalg.norm(colours - chosen[-1], axis=1))
+    return tuple((int(r), int(g), int(b)) for r, g, b in chosen)
 
 
 def _stems(folder: Path) -> dict[str, Path]:
@@ -158,9 +166,14 @@ def _stems(folder: Path) -> dict[str, Path]:
         raise FileNotFoundError(f"{folder} is not a folder; a Folder wants images/ and targets/.")
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        if path.suffix.lower() not in (*IMAGE_SUFFIXES, ".npy"):
+        # a name with a dot before it is a system's, such as ._NAME.png of macOS
+        if path.name.startswith(".") or path.suffix.lower() not in (*IMAGE_SUFFIXES, ".npy"):
             continue
         if path.stem in found:
             raise ValueError(f"{found[path.stem]} and {path} have the same name; keep one of them.")
         found[path.stem] = path
+    if not found:
+        raise FileNotFoundError(
+            f"{folder} holds no images ({', '.join(IMAGE_SUFFIXES)}); sub-folders are not searched."
+        )
     return found

@@ -46,6 +46,7 @@ class Make3D(PixelDataset):
         self.images = sorted(images.glob("img-*.jpg"))
         if not self.images:
             raise FileNotFoundError(f"{images} holds no img-*.jpg; give the root of Make3D.")
+        self.names = [path.stem.removeprefix("img-") for path in self.images]
         self._scipy = _scipy_io()
 
     @property
@@ -58,7 +59,7 @@ class Make3D(PixelDataset):
 
     def __getitem__(self, index: int) -> Sample:
         path = self.images[check_index(index, len(self))]
-        name = path.stem.removeprefix("img-")
+        name = self.names[index]
         image = read_image(path, self.size)
         depth = nearest(self._depth(name), (image.shape[1], image.shape[2]))
         depth = np.where((depth > 0) & (depth <= self.max_depth), depth, np.float32(np.nan))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +26,21 @@ def read_image(path: Path, size: Size | None = None) -> Float[Tensor, "3 h w"]:
         path: the file.
         size: rows and columns to resize to, antialiased; None for the image's own.
     """
-    picture = _open(path)
+    return read_picture(_open(path), path, size)
+
+
+def read_picture(
+    picture: Image.Image, name: Path | str, size: Size | None = None
+) -> Float[Tensor, "3 h w"]:
+    """The same from a picture that is open and upright.
+
+    Args:
+        picture: of any kind.
+        name: of it, for the error.
+        size: rows and columns to resize to, antialiased; None for the picture's own.
+    """
     if picture.mode == "F" or picture.mode.startswith("I"):
-        return _deep_grey(picture, path, size)
+        return _deep_grey(picture, name, size)
     picture = picture.convert("RGB")
     if size is not None:
         picture = picture.resize(size[::-1], Image.Resampling.BILINEAR)
@@ -35,12 +49,19 @@ def read_image(path: Path, size: Size | None = None) -> Float[Tensor, "3 h w"]:
 
 
 def read_labels(path: Path, size: Size | None = None) -> Int[Tensor, "h w"]:
-    """Labels from an image with one channel, as the numbers that stand in the file.
+    """Labels from an image with one channel or an array (.npy), as the numbers in the file.
 
     Args:
         path: the file.
         size: rows and columns to resize to, by the nearest pixel; None for the file's own.
     """
+    if _is_array(path):
+        values = _load_array(path)
+        if values.dtype.kind not in "iu":
+            raise ValueError(
+                f"{path} holds {values.dtype} values; labels want whole numbers, one per class."
+            )
+        return torch.from_numpy(nearest(values.astype(np.int64), size))
     picture = _open(path)
     if len(picture.getbands()) != 1 or picture.mode == "F":
         raise ValueError(
@@ -58,7 +79,7 @@ def read_depth(path: Path, scale: float = 1.0, size: Size | None = None) -> Floa
         scale: unit of the target per unit of the file: 0.001 for millimetres to metres.
         size: rows and columns to resize to, by the nearest pixel; None for the file's own.
     """
-    values = _load_array(path) if path.suffix == ".npy" else _depth_picture(path)
+    values = _load_array(path) if _is_array(path) else _depth_picture(path)
     depth = nearest(values.astype(np.float32) * np.float32(scale), size)
     depth = np.where(np.isfinite(depth) & (depth > 0), depth, np.float32(np.nan))
     return torch.from_numpy(depth[None])
@@ -108,12 +129,13 @@ def check_pair(image: Path, target: Path) -> None:
 
 
 def _shape(path: Path) -> Size:
-    if path.suffix == ".npy":
+    if _is_array(path):
         rows, cols = _load_array(path).shape
         return rows, cols
     with _lazily(path) as picture:
-        # the orientation in EXIF may swap the axes
-        turned = picture.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+        # the orientation in EXIF may swap the axes; PNG keeps it behind the pixels
+        with _named(path):
+            turned = picture.getexif().get(0x0112, 1) in (5, 6, 7, 8)
         return (picture.width, picture.height) if turned else (picture.height, picture.width)
 
 
@@ -126,21 +148,36 @@ def _check_exists(path: Path) -> None:
 
 def _lazily(path: Path) -> Image.Image:
     _check_exists(path)
-    try:
+    with _named(path):
         return Image.open(path)
-    except (UnidentifiedImageError, OSError, SyntaxError) as error:
-        raise ValueError(f"{path} cannot be read as an image: {error}") from error
 
 
 def _open(path: Path) -> Image.Image:
-    with _lazily(path) as picture:
-        try:
-            return ImageOps.exif_transpose(picture)
-        except (OSError, SyntaxError) as error:
-            raise ValueError(f"{path} cannot be read as an image: {error}") from error
+    with _lazily(path) as picture, _named(path):
+        return upright(picture)
 
 
-def _deep_grey(picture: Image.Image, path: Path, size: Size | None) -> Float[Tensor, "3 h w"]:
+def upright(picture: Image.Image) -> Image.Image:
+    """The picture, turned as its EXIF data say."""
+    return ImageOps.exif_transpose(picture)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors of the decoder, with the name of the file."""
+    try:
+        yield
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+        # some of them name it themselves
+        reason = str(error).replace(f" '{path}'", "").rstrip(":")
+        raise ValueError(f"{path} cannot be read as an image: {reason}") from error
+
+
+def _is_array(path: Path) -> bool:
+    return path.suffix.lower() == ".npy"
+
+
+def _deep_grey(picture: Image.Image, path: Path | str, size: Size | None) -> Float[Tensor, "3 h w"]:
     deepest = np.float32(1 if picture.mode == "F" else 65535)
     values: NDArray[np.float32] = np.asarray(picture).astype(np.float32) / deepest
     if not (values.min() >= 0 and values.max() <= 1):
@@ -173,5 +210,5 @@ def _load_array(path: Path) -> NDArray:
     if values.ndim == 3 and 1 in (values.shape[0], values.shape[-1]):
         values = values.squeeze(0 if values.shape[0] == 1 else -1)
     if values.ndim != 2:
-        raise ValueError(f"{path} holds an array of shape {values.shape}; depth wants (h, w).")
+        raise ValueError(f"{path} holds an array of shape {values.shape}; a target wants (h, w).")
     return values

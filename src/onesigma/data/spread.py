@@ -18,6 +18,7 @@ class Spread(PixelDataset):
             raise ValueError(f"{count} images were asked for of a data set that has {len(data)}.")
         self.data = data
         self.chosen = [i * len(data) // count for i in range(count)]
+        self.names = [data.names[i] for i in self.chosen] if data.names else ()
 
     @property
     def spec(self) -> TargetSpec:
