@@ -61,7 +61,7 @@ def test_the_next_stage_begins_with_the_mean(
 ) -> None:
     mean = load_checkpoint(every_step(tmp_path / "a", monkeypatch, 0.5)[-1]).weights
     two = stages(0.5, 0.0)
-    two[1]["optimiser"] = {"name": "sgd", "lr": 0.0}
+    two[1]["optimiser"] = {"name": "sgd", "lr": 1e-30}
     train(tiny_recipe(stages=two), tmp_path / "b")
     weights = [name for name in mean if name.endswith("mean.weight")]
     assert weights

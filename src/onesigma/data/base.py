@@ -83,8 +83,8 @@ class PixelDataset(Dataset[Sample], ABC):
     """A data set with a target for every pixel.
 
     Attributes:
-        names: of the images in their order, so that a run can record what it learned from; empty
-            where they cannot change.
+        names: of the files of the images in their order, different for different files below one
+            root, so that a run can record what it learned from; empty where there are no files.
     """
 
     # built-in types only: subclasses that are dataclasses resolve this in their own module

@@ -64,7 +64,7 @@ class CamVid(PixelDataset):
                 f"{sorted({image.name.split('_')[0] for image, _ in pairs})}."
             )
 
-        self.names = [image.stem for image, _ in self.pairs]
+        self.names = [f"{image.parent.name}/{image.stem}" for image, _ in self.pairs]
 
     @property
     def spec(self) -> TargetSpec:

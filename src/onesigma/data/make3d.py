@@ -46,7 +46,7 @@ class Make3D(PixelDataset):
         self.images = sorted(images.glob("img-*.jpg"))
         if not self.images:
             raise FileNotFoundError(f"{images} holds no img-*.jpg; give the root of Make3D.")
-        self.names = [path.stem.removeprefix("img-") for path in self.images]
+        self.names = [f"{path.parent.name}/{path.stem}" for path in self.images]
         self._scipy = _scipy_io()
 
     @property
@@ -59,7 +59,7 @@ class Make3D(PixelDataset):
 
     def __getitem__(self, index: int) -> Sample:
         path = self.images[check_index(index, len(self))]
-        name = self.names[index]
+        name = path.stem.removeprefix("img-")
         image = read_image(path, self.size)
         depth = nearest(self._depth(name), (image.shape[1], image.shape[2]))
         depth = np.where((depth > 0) & (depth <= self.max_depth), depth, np.float32(np.nan))

@@ -56,7 +56,7 @@ def _member(recipe: Recipe, number: int) -> Method:
 
 def _functional_vi(recipe: Recipe, backbone: nn.Module) -> FunctionalVI:
     outputs, posterior = num_outputs(recipe), recipe.posterior
-    likelihood, context = build_likelihood(recipe.likelihood), build_context(recipe.context)
+    likelihood, context = _likelihood(recipe), build_context(recipe.context)
     mean = _prior_mean(recipe)
     prior = SizedPrior(lambda h, w: build_prior(recipe.prior, outputs, mean, (h, w)))
     options = HeadOptions(
@@ -85,6 +85,16 @@ def _functional_vi(recipe: Recipe, backbone: nn.Module) -> FunctionalVI:
     )  # fmt: skip
     _check_noise(recipe, likelihood, options)
     return FunctionalVI(q, likelihood, prior, context, divergence, method.scale_power)
+
+
+def _likelihood(recipe: Recipe) -> Likelihood:
+    likelihood, task = build_likelihood(recipe.likelihood), recipe.target.task
+    if isinstance(likelihood, Boltzmann if task == "depth" else RegressionLikelihood):
+        raise RecipeError(
+            f"likelihood.name is {recipe.likelihood.name!r}, but the target is {task}; choose "
+            f"{'laplace, gaussian or berhu' if task == 'depth' else 'boltzmann'}."
+        )
+    return likelihood
 
 
 def _check_noise(recipe: Recipe, likelihood: Likelihood, options: HeadOptions) -> None:
@@ -137,7 +147,7 @@ def _network_with_loss(recipe: Recipe, backbone: nn.Module) -> Baseline:
             f"{'l1, berhu or likelihood' if depth else 'cross_entropy or boltzmann'}."
         )
     if loss == "likelihood":
-        return Heteroscedastic(backbone, num_outputs(recipe), build_likelihood(recipe.likelihood))
+        return Heteroscedastic(backbone, num_outputs(recipe), _likelihood(recipe))
     plain: LossName = loss  # type: ignore[assignment]
     return Deterministic(backbone, num_outputs(recipe), plain)
 

@@ -26,6 +26,7 @@ from onesigma.metrics import (
     image_divergence,
 )
 from onesigma.metrics.epistemic import pixel_grid
+from onesigma.training.checks import warn_of_trained
 from onesigma.training.components import build_dataset
 from onesigma.training.errors import RecipeError, RunFolderError
 from onesigma.training.files import write_atomically
@@ -33,6 +34,7 @@ from onesigma.training.folder import RunFolder
 from onesigma.training.loading import evaluation_loader, valid_pixels
 from onesigma.training.method import Batch, FunctionalVI, Method, Terms
 from onesigma.training.predictor import Predictor
+from onesigma.training.resolve import with_full_root
 from onesigma.views import View, whole
 
 
@@ -49,6 +51,8 @@ def evaluate_run(
     config, split = run.recipe.data, split or run.recipe.data.evaluate
     dataset = build_dataset(config, split, None)
     _check_same_target(run, dataset)
+    if _root_of_training(run) == with_full_root(config).root:
+        warn_of_trained(run.folder, dataset, split)
     parts = _Parts(run)
     for done, batch in enumerate(evaluation_loader(dataset, config.workers), start=1):
         parts.update(batch)
@@ -204,6 +208,11 @@ def read_metrics(folder: RunFolder) -> dict[str, Any]:
     except ValueError as error:
         raise RunFolderError(f"{folder.metrics} cannot be read: {error}") from error
     return metrics
+
+
+def _root_of_training(run: Predictor) -> str | None:
+    """Where the training images lay; `on_data` may have changed the root of the run's recipe."""
+    return run.folder.read_recipe().data.root if run.folder.exists else None
 
 
 def _check_same_target(run: Predictor, dataset: PixelDataset) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from rich.console import Console
 
@@ -25,9 +26,10 @@ from onesigma.training.checkpoint import (
     save_weights,
     state_of,
 )
+from onesigma.training.checks import check_same_images, check_settings, check_sizes, check_splits
 from onesigma.training.components import build_dataset
-from onesigma.training.config import Recipe
-from onesigma.training.errors import RunFolderError
+from onesigma.training.config import Recipe, TrainerConfig
+from onesigma.training.errors import RecipeError, RunFolderError
 from onesigma.training.folder import RunFolder
 from onesigma.training.late import with_late_stages
 from onesigma.training.method import Method
@@ -49,6 +51,8 @@ def train(
         console: draws a progress bar there; None draws none.
     """
     folder = RunFolder(Path(out))
+    check_settings(recipe)
+    _check_machine(recipe.trainer)
     folder.check_free(resume)
     with folder.locked():
         if folder.weights.is_file():
@@ -68,14 +72,18 @@ def train(
 def _begin(folder: RunFolder, recipe: Recipe) -> Recipe:
     """The resolved recipe: the run's own if it has made a step before."""
     if folder.started:
-        return with_machine_of(_same_recipe(folder, recipe), recipe)
+        resumed = with_machine_of(_same_recipe(folder, recipe), recipe)
+        check_same_images(folder, resumed)
+        return resumed
     resolved = resolve(recipe)
     # what cannot be built is found before the folder becomes a run
     build_method(resolved)
     for stage in resolved.stages:
         build_augment(stage)
         averaged_steps(stage.average, stage.epochs)
-    folder.begin(resolved)
+    check_splits(resolved)
+    check_sizes(resolved)
+    folder.begin(resolved, build_dataset(resolved.data, "train", None).names)
     return resolved
 
 
@@ -158,6 +166,24 @@ _PLAIN: dict[str, Any] = {
     "num_sanity_val_steps": 0,
     "limit_val_batches": 0,
 }
+
+
+def _check_machine(options: TrainerConfig) -> None:
+    """Refuse what Lightning cannot do here before there is a run."""
+    try:
+        with _quiet():
+            pl.Trainer(
+                accelerator=options.accelerator,
+                devices=1,
+                precision=options.precision,  # type: ignore[arg-type]
+                logger=False,
+                **_PLAIN,
+            )
+    except (MisconfigurationException, ValueError, ImportError) as error:
+        raise RecipeError(
+            f"trainer.accelerator {options.accelerator!r} with trainer.precision "
+            f"{options.precision!r} does not work here: {error}"
+        ) from error
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +62,11 @@ class RunFolder:
         return self.path / "logs"
 
     @property
+    def images(self) -> Path:
+        """The names of the training images, one per line; not there for generated ones."""
+        return self.path / "images.txt"
+
+    @property
     def exists(self) -> bool:
         """Whether a run was begun here."""
         return self.config.is_file()
@@ -83,9 +88,23 @@ class RunFolder:
         except (yaml.YAMLError, ValueError) as error:
             raise RunFolderError(f"{self.config} cannot be read: {error}") from error
 
-    def begin(self, recipe: Recipe) -> None:
-        """Write the resolved recipe, which makes the folder a run."""
+    def begin(self, recipe: Recipe, images: Sequence[str] = ()) -> None:
+        """Write the resolved recipe, which makes the folder a run, and what it learns from.
+
+        Args:
+            recipe: resolved.
+            images: names of the training images.
+        """
         write_atomically(self.config, write_yaml(recipe))
+        self.images.unlink(missing_ok=True)
+        if images:
+            write_atomically(self.images, "\n".join(images))
+
+    def read_images(self) -> list[str]:
+        """The names of the training images; none where they were not recorded."""
+        if not self.images.is_file():
+            return []
+        return self.images.read_text(encoding="utf-8").split("\n")
 
     def tidy(self) -> None:
         """Make the folder of checkpoints, and drop what a killed process left half written."""

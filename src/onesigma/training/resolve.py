@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from onesigma.data.base import PixelDataset
+from onesigma.training.checks import check_targets
 from onesigma.training.components import build_dataset, build_transform
 from onesigma.training.config import DataConfig, Recipe, TargetConfig, TransformConfig
 from onesigma.training.errors import RecipeError
@@ -27,6 +28,7 @@ def resolve(recipe: Recipe) -> Recipe:
     """
     dataset = build_dataset(recipe.data, "train", recipe.stages[0].size)
     spec = dataset.spec
+    check_targets(dataset)
     shares = class_shares(dataset) if recipe.prior.mean == "shares" else []
     target = TargetConfig(spec.task, list(spec.classes), list(spec.palette), spec.unit, shares)
     threads = recipe.trainer.threads or torch.get_num_threads()
