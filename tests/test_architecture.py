@@ -31,8 +31,9 @@ CORE = [
     "wrap",
     "objective",
 ]
-ABOVE = ["networks", "baselines", "data", "metrics", "tiling", "training", "report", "cli"]
-ROOMS = [*CORE, *ABOVE]
+ABOVE = ["networks", "baselines", "data", "metrics", "tiling", "training", "report"]
+COMMANDS = ["console", "cli", "__main__"]
+ROOMS = [*CORE, *ABOVE, *COMMANDS]
 
 
 def room(path: Path) -> str:

@@ -295,7 +295,7 @@ def test_predict_skips_what_it_cannot_read(
 
 def test_ctrl_c_says_how_to_resume(tmp_path: Path) -> None:
     words = ["train", "scenes-segmentation", "--out", str(tmp_path / "run"), *TINY]
-    words += ["--stages.epochs", "1000", "--trainer.checkpoint_steps", "1"]
+    words += ["--stages.epochs", "1000", "--trainer.checkpoint_steps", "1", "--quiet"]
 
     def command() -> None:
         with (tmp_path / "printed").open("w") as file, redirect_stdout(file):
@@ -312,4 +312,4 @@ def test_ctrl_c_says_how_to_resume(tmp_path: Path) -> None:
     printed = (tmp_path / "printed").read_text()
     assert child.exitcode == 130
     assert f"onesigma train scenes-segmentation --out {tmp_path / 'run'}" in printed
-    assert printed.rstrip().endswith("--resume")
+    assert printed.rstrip().endswith("--quiet --resume")

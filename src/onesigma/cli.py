@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from textwrap import fill
 from typing import Any
+
+from onesigma.console import counting, failed, guarded
 
 # Everything else is imported by the command that needs it: help must not wait for torch.
 
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words and not words[0].startswith("-") and words[0] not in COMMANDS:
         close = get_close_matches(words[0], COMMANDS, n=1, cutoff=0.5)
         hint = f"Did you mean {close[0]!r}?" if close else f"Choose from {', '.join(COMMANDS)}."
-        return _failed(f"There is no command {words[0]!r}. {hint}", 2)
+        return failed(f"There is no command {words[0]!r}. {hint}", 2)
     from onesigma.training.arguments import split_overrides
 
     words, rest = split_overrides(words)
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 2
-    return _guarded(options.run, options, rest)
+    return guarded(options.run, options, rest)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -129,10 +130,17 @@ def _add_predict(commands: Any) -> None:
     parser.add_argument(
         "--memory",
         metavar="MB",
-        type=float,
+        type=_megabytes,
         default=MEMORY_MB,
         help=f"memory of one pass; larger images are cut into tiles (default: {MEMORY_MB:g})",
     )
+
+
+def _megabytes(text: str) -> float:
+    size = float(text)
+    if not size > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a size; give more than 0 MB")
+    return size
 
 
 def _add_compare(commands: Any) -> None:
@@ -201,7 +209,7 @@ def _train(options: Any, rest: list[str]) -> int:
         print(f"{run.path} is finished already; there is nothing to resume.")
     else:
         print(f"Trained. The run is {run.path}; its weights are {run.folder.weights}.")
-    print(f"Next: onesigma evaluate {run.path}")
+    print(f"Next: onesigma evaluate {shlex.quote(str(run.path))}")
     return 0
 
 
@@ -210,12 +218,22 @@ def _evaluate(options: Any, rest: list[str]) -> int:
 
     root, extra = data_overrides(parse_overrides(rest))
     from onesigma.metrics import format_metrics
-    from onesigma.training.evaluate import evaluate_run, on_data, save_metrics
+    from onesigma.training.evaluate import (
+        evaluate_run,
+        on_data,
+        other_data,
+        prepare_file,
+        save_metrics,
+    )
 
     run = on_data(_load(options), root, extra)
-    with _counting("evaluating") as seen:
-        metrics = evaluate_run(run, options.split, seen)
     path = Path(options.out) if options.out else run.folder.metrics
+    prepare_file(path)
+    with counting("evaluating") as seen:
+        metrics = evaluate_run(run, options.split, seen)
+    before = other_data(path, metrics)
+    if before:
+        print(f"{path} was of {before}; it is replaced. --out FILE keeps both.")
     save_metrics(path, metrics)
     print("\n".join(format_metrics(metrics)))
     print(f"{metrics['split']} of {run.path}: all metrics, per set and per image, are in {path}")
@@ -228,23 +246,11 @@ def _evaluate(options: Any, rest: list[str]) -> int:
 
 def _load(options: Any) -> Any:
     """The run, on the device that was asked for or on a GPU if there is one."""
-    import torch
-
+    from onesigma.training.devices import find_device
     from onesigma.training.run import load
 
-    best = "cuda" if torch.cuda.is_available() else "cpu"
-    return load(options.folder).to(options.device or best)
-
-
-@contextmanager
-def _counting(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar over images, which goes away when they are done."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    device = find_device(options.device)
+    return load(options.folder).to(device)
 
 
 def _predict(options: Any, rest: list[str]) -> int:
@@ -254,7 +260,7 @@ def _predict(options: Any, rest: list[str]) -> int:
 
     run = _load(options)
     scales = scales_for(run.spec, high=run.largest_target)
-    done, failed = predict_files(
+    done, skipped = predict_files(
         run,
         options.images,
         Path(options.out),
@@ -266,9 +272,10 @@ def _predict(options: Any, rest: list[str]) -> int:
             print(f"{kind:<10}  {_scale_text(getattr(scales, kind))}")
         count = "1 image" if len(done) == 1 else f"{len(done)} images"
         print(f"Maps and arrays of {count} are in {options.out}")
-    for path, reason in failed:
-        print(f"onesigma: skipped {path}: {reason}", file=sys.stderr)
-    return 1 if failed or not done else 0
+    for path, reason in skipped:
+        named = reason if str(path) in reason else f"{path}: {reason}"
+        print(f"onesigma: skipped: {named}", file=sys.stderr)
+    return 1 if skipped or not done else 0
 
 
 def _scale_text(scale: Any) -> str:
@@ -287,11 +294,16 @@ def _compare(options: Any, rest: list[str]) -> int:
     from onesigma.training.folder import RunFolder
 
     if len({Path(name).resolve() for name in options.folders}) < max(2, len(options.folders)):
-        return _failed("compare wants two or more runs, each once.", 2)
+        return failed("compare wants two or more runs, each once.", 2)
     runs = {name: read_metrics(RunFolder(Path(name))) for name in options.folders}
+    tasks = {str(metrics["task"]) for metrics in runs.values() if "task" in metrics}
+    if len(tasks) > 1:
+        return failed("The runs have different tasks: one predicts labels, one depth.", 1)
     splits = {str(metrics.get("split")) for metrics in runs.values()}
     if len(splits) > 1:
-        return _failed(f"The runs were evaluated on different splits: {', '.join(splits)}.", 1)
+        return failed(
+            f"The runs were evaluated on different splits: {', '.join(sorted(splits))}.", 1
+        )
     short = {name: Path(name).name for name in runs}
     if len({*short.values()}) == len(short):
         runs = {short[name]: metrics for name, metrics in runs.items()}
@@ -315,45 +327,9 @@ def _demo(options: Any, rest: list[str]) -> int:
 
 
 def _again(options: Any, rest: list[str], out: Path) -> str:
-    import shlex
-
-    return shlex.join(["onesigma", "train", options.recipe, "--out", str(out), *rest, "--resume"])
-
-
-def _guarded(run: Callable[[Any, list[str]], int], options: Any, rest: list[str]) -> int:
-    """Run a command; what a user can mend is one line, what is our fault a traceback."""
-    try:
-        with _plain_warnings():
-            return run(options, rest)
-    except KeyboardInterrupt:
-        return _failed("interrupted.", 130)
-    except (ValueError, OSError, ImportError, RuntimeError, ArithmeticError) as error:
-        if type(error) in (RuntimeError, ArithmeticError, ZeroDivisionError):
-            raise
-        return _failed(str(error), 1)
-
-
-@contextmanager
-def _plain_warnings() -> Iterator[None]:
-    """Our own warnings as one line each, once; others' as they are."""
-    told: set[str] = set()
-    with warnings.catch_warnings():
-        usual = warnings.showwarning
-
-        def show(message: Any, category: Any, filename: str, *more: Any, **named: Any) -> None:
-            if "onesigma" not in Path(filename).parts:
-                usual(message, category, filename, *more, **named)
-            elif str(message) not in told:
-                told.add(str(message))
-                print(f"onesigma: note: {message}", file=sys.stderr)
-
-        warnings.showwarning = show
-        yield
-
-
-def _failed(message: str, status: int) -> int:
-    print(f"onesigma: {message}", file=sys.stderr)
-    return status
+    quiet = ["--quiet"] if options.quiet else []
+    words = ["onesigma", "train", options.recipe, "--out", str(out), *rest, *quiet, "--resume"]
+    return shlex.join(words)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -58,7 +60,8 @@ def evaluate_run(
         parts.update(batch)
         if seen is not None:
             seen(done, len(dataset))
-    return {"run": str(run.path), "split": split, "data_root": config.root, **parts.compute()}
+    about = {"task": run.spec.task, "split": split, "data_root": config.root}
+    return {"run": str(run.path), **about, **parts.compute()}
 
 
 def on_data(run: Predictor, root: str | None, options: Mapping[str, Any]) -> Predictor:
@@ -201,13 +204,45 @@ def read_metrics(folder: RunFolder) -> dict[str, Any]:
         folder.read_recipe()
     if not folder.metrics.is_file():
         raise RunFolderError(
-            f"{folder.path} has no metrics.json; run `onesigma evaluate {folder.path}` first."
+            f"{folder.path} has no metrics.json; run `onesigma evaluate "
+            f"{shlex.quote(str(folder.path))}` first."
         )
     try:
         metrics: dict[str, Any] = json.loads(folder.metrics.read_text(encoding="utf-8"))
     except ValueError as error:
         raise RunFolderError(f"{folder.metrics} cannot be read: {error}") from error
     return metrics
+
+
+def prepare_file(path: Path) -> None:
+    """Make the folder of a file, and refuse what cannot be written, before work is spent on it.
+
+    Args:
+        path: of the file.
+    """
+    if path.is_dir():
+        raise RunFolderError(f"{path} is a folder; --out wants a file.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"Cannot make the folder {path.parent}: {error.strerror}.") from error
+    if not os.access(path.parent, os.W_OK):
+        raise RunFolderError(f"Cannot write into {path.parent}; choose another file with --out.")
+
+
+def other_data(path: Path, metrics: Mapping[str, Any]) -> str:
+    """The split and root of metrics in a file if these are not the same ones, or nothing.
+
+    Args:
+        path: of the file, there or not.
+        metrics: that will take their place.
+    """
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+        there, here = ((x["split"], x["data_root"]) for x in (before, metrics))
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return "" if there == here else there[0] + (f" of {there[1]}" if there[1] else "")
 
 
 def _root_of_training(run: Predictor) -> str | None:

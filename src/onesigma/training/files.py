@@ -22,9 +22,12 @@ def write_atomically(path: Path, content: bytes | str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             beside.unlink()
+        if isinstance(error, OSError):
+            # nobody asked for the file beside it
+            raise type(error)(error.errno, error.strerror, str(path)) from error
         raise
     _sync_folder(path.parent)
 

@@ -114,6 +114,8 @@ class RunFolder:
 
     def check_free(self, resume: bool) -> None:
         """Refuse a folder that holds a run or other things, unless it is to be resumed."""
+        if self.path.is_file():
+            raise RunFolderError(f"{self.path} is a file; --out wants a folder.")
         if self.started and not resume:
             raise RunFolderError(
                 f"{self.path} already holds a run. Resume it with --resume, or choose another "

@@ -10,13 +10,14 @@ from onesigma.data.reading import IMAGE_SUFFIXES
 from onesigma.training.errors import RunFolderError
 from onesigma.training.predictor import Predictor
 
+_KINDS = ("prediction", "total", "epistemic", "aleatoric")
 Save = Callable[[Prediction, str, Path], list[Path]]
 
 
 def predict_files(
     run: Predictor, images: Iterable[str], out: Path, save: Save, memory_mb: float | None = None
 ) -> tuple[list[str], list[tuple[Path, str]]]:
-    """The names of what was predicted, and the files that could not be read, with the reason.
+    """The names of what was predicted, and what could not be read, with the reason.
 
     Args:
         run: loaded.
@@ -27,8 +28,8 @@ def predict_files(
     """
     _make(out)
     done: list[str] = []
-    failed: list[tuple[Path, str]] = []
-    for path in find_images(images):
+    found, failed = find_images(images)
+    for path in found:
         name = _free_name(path, done)
         try:
             prediction = run.predict(path, memory_mb)
@@ -40,25 +41,32 @@ def predict_files(
     return done, failed
 
 
-def find_images(images: Iterable[str]) -> list[Path]:
-    """Files as they are, and the images in folders by name.
+def find_images(images: Iterable[str]) -> tuple[list[Path], list[tuple[Path, str]]]:
+    """Files as they are and the images in folders by name; folders without one, with the reason.
 
     Args:
         images: files or folders.
     """
     found: list[Path] = []
+    empty: list[tuple[Path, str]] = []
     for entry in map(Path, images):
-        if not entry.is_dir():
-            found.append(entry)
-            continue
-        inside = sorted(p for p in entry.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES)
-        if not inside:
-            raise FileNotFoundError(f"{entry} holds no images ({', '.join(IMAGE_SUFFIXES)}).")
+        inside = sorted(filter(_is_input, entry.iterdir())) if entry.is_dir() else [entry]
         found += inside
-    return found
+        if not inside:
+            empty.append((entry, f"{entry} holds no images ({', '.join(IMAGE_SUFFIXES)})."))
+    return found, empty
+
+
+def _is_input(path: Path) -> bool:
+    """An image that neither a system nor an earlier prediction has put there."""
+    name, _, kind = path.stem.rpartition("_")
+    ours = kind in _KINDS and path.with_name(f"{name}.npz").is_file()
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".") and not ours
 
 
 def _make(out: Path) -> None:
+    if out.is_file():
+        raise RunFolderError(f"{out} is a file; --out wants a folder.")
     try:
         out.mkdir(parents=True, exist_ok=True)
         probe = out / ".onesigma-probe"

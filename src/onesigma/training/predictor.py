@@ -15,7 +15,7 @@ from torch import Tensor
 from onesigma.baselines import TemperatureScaled
 from onesigma.baselines.base import Prediction
 from onesigma.data.base import TargetSpec
-from onesigma.data.reading import read_image
+from onesigma.data.reading import read_image, read_picture, upright
 from onesigma.prediction.regression import RegressionPrediction
 from onesigma.prediction.transforms import Transform
 from onesigma.training.components import build_transform
@@ -99,11 +99,17 @@ def as_images(image: ImageLike) -> Float[Tensor, "n 3 h w"]:
         image: a path, a PIL image, an array or a tensor.
     """
     if isinstance(image, str | Path):
-        return read_image(Path(image))[None]
+        return read_image(_file(Path(image)))[None]
     if isinstance(image, Image.Image):
-        image = np.asarray(image.convert("RGB"))
+        return read_picture(upright(image), "The picture")[None]
     if isinstance(image, np.ndarray):
         return _from_array(image)[None]
+    if not isinstance(image, Tensor):
+        raise ValueError(
+            f"predict got a {type(image).__name__}; it wants a path, a PIL image, an array or a "
+            "tensor. Predict several images one by one, or stack those of one size in a tensor "
+            "(n, 3, h, w)."
+        )
     images = image[None] if image.ndim == 3 else image
     if images.ndim != 4 or images.shape[1] != 3:
         raise ValueError(
@@ -111,6 +117,18 @@ def as_images(image: ImageLike) -> Float[Tensor, "n 3 h w"]:
             "(n, 3, h, w), RGB in [0, 1]."
         )
     return _checked_range(images.float() / (255 if images.dtype == torch.uint8 else 1))
+
+
+def _file(path: Path) -> Path:
+    if path.is_dir():
+        raise ValueError(
+            f"{path} is a folder; predict wants one image. Predict its files one by one."
+        )
+    if not path.is_file():
+        pattern = any(letter in path.name for letter in "*?[")
+        hint = "leave out the quotes around a pattern" if pattern else "check the path"
+        raise FileNotFoundError(f"There is no file {path}; {hint}.")
+    return path
 
 
 def _from_array(array: NDArray[Any]) -> Tensor:
@@ -127,6 +145,11 @@ def _from_array(array: NDArray[Any]) -> Tensor:
 
 
 def _checked_range(images: Tensor) -> Tensor:
+    if images.numel() == 0:
+        raise ValueError(
+            f"predict got an image without pixels: shape {tuple(images.shape)}; it wants at least "
+            "one row and column."
+        )
     low, high = float(images.min()), float(images.max())
     if not (low >= -0.01 and high <= 1.01):
         raise ValueError(
