@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from onesigma.training.errors import RecipeError
-from onesigma.training.recipes import parse_value
+from onesigma.training.recipes import parse_setting
 
 _OWN_FLAGS = {
     "train": ("--out", "--resume", "--quiet", "--help"),
@@ -53,7 +53,7 @@ def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
             if not left or left[0].startswith("--"):
                 raise RecipeError(f"--{key} wants a value.")
             text = left.pop(0)
-        found[key] = parse_value(text)
+        found[key] = parse_setting(key, text)
     return found
 
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from importlib import import_module
-from typing import Any
+from typing import Any, get_type_hints
 
 from torch import nn
 
@@ -19,6 +19,7 @@ from onesigma.priors import CNNGPPrior, Prior
 from onesigma.training.config import Component, DataConfig, PriorConfig, Size, TransformConfig
 from onesigma.training.errors import RecipeError
 from onesigma.training.recipes import nearest
+from onesigma.training.wording import explain
 
 NETWORKS = {
     name: f"onesigma.networks.{name}"
@@ -223,5 +224,14 @@ def _parsed(target: Callable[..., Any], options: Mapping[str, Any], section: str
     try:
         return dict(parser.instantiate(parser.parse_object(dict(options))))
     except ArgumentError as error:
-        text = " ".join(line.strip() for line in str(error).splitlines())
-        raise RecipeError(f"{section}: {text}") from error
+        kinds = _annotations(target)
+        text = explain(str(error), f"{section}.options.", lambda words: kinds.get(".".join(words)))
+        raise RecipeError(text) from error
+
+
+def _annotations(target: Callable[..., Any]) -> dict[str, Any]:
+    """The types of its arguments, as far as they can be known."""
+    try:
+        return get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    except (NameError, TypeError, AttributeError):
+        return {}

@@ -14,6 +14,7 @@ import yaml
 
 from onesigma.training.config import Recipe
 from onesigma.training.errors import RecipeError
+from onesigma.training.wording import explain
 
 # PyYAML reads 1e-3 as a string: YAML 1.1 wants a point
 _FLOAT = re.compile(
@@ -110,7 +111,8 @@ def parse_as(kind: Any, value: Any, key: str) -> Any:
     try:
         return parser.instantiate(parser.parse_object({key: _plain(value)}))[key]
     except ArgumentError as error:
-        raise RecipeError(_tidy(str(error), key)) from error
+        text = str(error).replace(f'"{key}.', '"')
+        raise RecipeError(explain(text, "", lambda words: _type_below(kind, words))) from error
 
 
 def as_tree(recipe: Recipe) -> dict[str, Any]:
@@ -130,10 +132,32 @@ def parse_value(text: str) -> Any:
     Args:
         text: what the user wrote.
     """
+    return _parse(text, _Loader)
+
+
+def _parse(text: str, loader: type[yaml.BaseLoader] | type[yaml.SafeLoader]) -> Any:
     try:
-        return yaml.load(text, _Loader)
+        return yaml.load(text, loader)
     except yaml.YAMLError:
         return text
+
+
+def parse_setting(key: str, text: str) -> Any:
+    """The value of one setting; where it is a text or names, 2024_01, on and no are no numbers.
+
+    Args:
+        key: dotted.
+        text: what the user wrote.
+    """
+    kind = _type_below(Recipe, key.split("."))
+    if kind == (str | None) and text == "null":
+        return None
+    if kind in (str, str | None):
+        return text
+    if not key.endswith("classes"):
+        return parse_value(text)
+    names = _parse(text, yaml.BaseLoader)
+    return int(names) if isinstance(names, str) and names.isdigit() else names
 
 
 def check_keys(tree: Any, kind: type, path: str = "") -> None:
@@ -191,6 +215,14 @@ def _check_dotted(key: str) -> None:
         kind = _nested(hints[word])
     if path.rstrip(".") != key:
         raise RecipeError(f"There is no setting {key!r}.")
+
+
+def _type_below(kind: Any, words: Sequence[str]) -> Any:
+    """The type of the setting at a key of a dataclass, or None where there is none."""
+    for word in words:
+        inner = _nested(kind)
+        kind = inner and (inner if word.isdigit() else get_type_hints(inner).get(word))
+    return kind
 
 
 def _nested(hint: Any) -> Any:
@@ -283,16 +315,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
     return value
-
-
-def _tidy(message: str, key: str) -> str:
-    """What jsonargparse says, on one line, with our names."""
-    lines = [line.strip() for line in message.splitlines()]
-    text = " ".join(line for line in lines if "Problem with given class_path" not in line)
-    text = text.replace('Parser key "', 'Setting "').replace(f'"{key}.', '"')
-    choice = re.search(r"typing\.Literal\[(.*?)\]\. Got value: (\S+)", text)
-    if choice is None:
-        return text
-    known = [word.strip(" '") for word in choice[1].split(",")]
-    wanted = f"{choice[2]!r} is not one of {', '.join(known)}. {nearest(choice[2], known)}"
-    return text[: choice.start()].replace("Expected a ", "") + wanted
