@@ -236,6 +236,10 @@ def test_evaluate_writes_a_page(runs: list[str]) -> None:
     page = Path(runs[0], "report.html").read_text()
     assert page.lstrip().lower().startswith("<!doctype html>")
     assert "miou" in page
+    assert "Numbers of the test split" in page
+    assert ": total" in page
+    # two steps, fewer than there are between two rows of the logs
+    assert "larger is better" in page
 
 
 def test_compare_marks_what_differs(

@@ -66,5 +66,5 @@ def test_demo_and_the_page_of_a_run(tmp_path: Path) -> None:
     metrics = {"images": 1, "pixels": 700, "set": {"rms": 3.25}, "intervals": {}}
     text = write_run_page(run, metrics, shown=2).read_text(encoding="utf-8")
     assert (tmp_path / "demo" / "depth" / "report.html").is_file()
-    assert text.count("<img ") == 2 * 6
+    assert text.count("<img ") == 2 * 7
     assert "3.25" in text

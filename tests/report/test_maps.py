@@ -106,6 +106,8 @@ def test_panels_of_one_image(generator: torch.Generator) -> None:
 def test_without_truth_there_is_no_error(generator: torch.Generator) -> None:
     shown = panels(depth(1, generator), torch.rand(3, H, W), scales_for(DEPTH, 80.0))
     assert [p.title for p in shown] == ["image", "prediction", "epistemic", "aleatoric"]
+    more = panels(depth(1, generator), torch.rand(3, H, W), scales_for(DEPTH, 80.0), total=True)
+    assert [p.title for p in more] == ["image", "prediction", "total", "epistemic", "aleatoric"]
 
 
 def test_error_of_depth_has_the_colours_of_the_deviations() -> None:

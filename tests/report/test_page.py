@@ -11,6 +11,7 @@ from PIL import Image
 from onesigma.report.curves import curve_svg, read_logs, smoothed
 from onesigma.report.figures import Panel
 from onesigma.report.page import Page, Row, Section, Table, write_page
+from onesigma.report.run_page import training_curves
 from onesigma.report.scales import ColourScale, LabelScale
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 8, 3)).astype(np.uint8)
@@ -107,12 +108,20 @@ def test_a_row_of_wrong_length_is_refused() -> None:
 
 
 def test_logs_of_all_parts_in_order(tmp_path: Path) -> None:
-    for part, rows in {"part-000": "10,1.5,\n20,2.5,\n", "part-001": "30,3.5,0.5\n"}.items():
+    parts = {"part-000": "10,1.5,\n20,2.5,\n20,,0.7\n", "part-001": "30,3.5,\n40,,0.5\n"}
+    for part, rows in parts.items():
         folder = tmp_path / part
         folder.mkdir()
-        (folder / "metrics.csv").write_text("step,fit,kl\n" + rows)
-    assert read_logs(tmp_path) == {"step": [10.0, 20.0, 30.0], "fit": [1.5, 2.5, 3.5]}
+        (folder / "metrics.csv").write_text("step,fit,val_nll\n" + rows)
+    read = read_logs(tmp_path)
+    assert read["fit"] == [(10.0, 1.5), (20.0, 2.5), (30.0, 3.5)]
+    assert read["val_nll"] == [(20.0, 0.7), (40.0, 0.5)]
     assert read_logs(tmp_path / "none") == {}
+    captions = [caption for caption, _ in training_curves(tmp_path)]
+    assert [caption.split(";")[1] for caption in captions] == [
+        " larger is better",
+        " smaller is better",
+    ]
 
 
 def test_smoothing_is_a_weighted_mean() -> None:

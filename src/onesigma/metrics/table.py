@@ -40,12 +40,17 @@ def _parts(metrics: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {"": metrics, **{f"{name}.": metrics[name] for name in _PARTS if name in metrics}}
 
 
+def count_images(count: int) -> str:
+    """How many, in words."""
+    return "1 image" if count == 1 else f"{count} images"
+
+
 def format_metrics(metrics: Mapping[str, Any]) -> list[str]:
     """Lines of a table of what suites computed; absent classes are named below it."""
     lines = format_rows([METRIC_HEAD, *metric_rows(metrics)])
     if "set" not in metrics:
         return lines
-    lines.append(f"{metrics['images']} images, {metrics['pixels']} valid values")
+    lines.append(f"{count_images(metrics['images'])}, {metrics['pixels']} valid values")
     if metrics["set"].get("absent"):
         absent = ", ".join(metrics["set"]["absent"])
         lines.append(f"absent from truth and prediction, not averaged in: {absent}")
@@ -146,4 +151,6 @@ def _text(value: int | float | str | None) -> str:
 
 
 def _span(low: int | float | str | None, high: int | float | str | None) -> str:
-    return f"[{_text(low)}, {_text(high)}]"
+    # one image alone has no interval
+    known = not (math.isnan(as_number(low)) and math.isnan(as_number(high)))
+    return f"[{_text(low)}, {_text(high)}]" if known else ""

@@ -17,16 +17,20 @@ _INK = "#010203"
 _LINES = ("#c4572b", "#3b78b5", "#5f8f3e", "#8a5ca8")
 
 
-def read_logs(folder: Path) -> dict[str, list[float]]:
-    """The columns of all CSV logs below a folder, in the order of their steps.
+def read_logs(folder: Path) -> dict[str, list[tuple[float, float]]]:
+    """(step, value) of every column of all CSV logs below a folder, in the order of the steps.
 
     Args:
         folder: `logs/` of a run.
     """
     rows = [row for path in sorted(folder.rglob("*.csv")) for row in _rows(path)]
     rows.sort(key=lambda row: float(row["step"]))
-    names = [name for name in (rows[0] if rows else {}) if all(row.get(name) for row in rows)]
-    return {name: [float(row[name]) for row in rows] for name in names}
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        # a row of validation has no terms of a step, and the other way round
+        for name in (name for name, text in row.items() if text and name != "step"):
+            found.setdefault(name, []).append((float(row["step"]), float(row[name])))
+    return found
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

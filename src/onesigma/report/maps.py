@@ -97,6 +97,7 @@ def panels(
     image: Float[Tensor, "3 h w"],
     scales: MapScales,
     truth: Tensor | None = None,
+    total: bool = False,
 ) -> list[Panel]:
     """Image, truth, prediction, epistemic, aleatoric and error, side by side.
 
@@ -105,13 +106,14 @@ def panels(
         image: RGB in [0, 1].
         scales: the same for all images.
         truth: labels (h, w), -1 where void, or values (1, h, w), NaN where there is none.
+        total: show the total uncertainty too, before its parts.
     """
     arrays = map_arrays(prediction)
     out = [Panel("image", photograph(image))]
     if truth is not None:
         target = np.squeeze(_array(truth))
         out.append(Panel("truth", scales.prediction.pixels(target), scales.prediction))
-    for kind in ("prediction", "epistemic", "aleatoric"):
+    for kind in (name for name in MAP_NAMES if total or name != "total"):
         scale = getattr(scales, kind)
         out.append(Panel(kind, scale.pixels(arrays[kind]), scale))
     if truth is not None:

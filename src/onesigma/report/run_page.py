@@ -8,12 +8,19 @@ from typing import Any
 
 from onesigma.data.base import PixelDataset
 from onesigma.metrics import METRIC_HEAD, metric_rows
+from onesigma.metrics.table import count_images
 from onesigma.report.curves import curve_svg, read_logs, smoothed
 from onesigma.report.maps import panels
-from onesigma.report.page import Page, Row, Section, Table, write_page
+from onesigma.report.page import READING_GUIDE, Page, Row, Section, Table, write_page
 from onesigma.report.scales import MapScales, scales_for
 from onesigma.training.components import build_dataset
 from onesigma.training.predictor import Predictor
+
+_GUIDE = (
+    READING_GUIDE[0],
+    ("total", "all that is not sure, epistemic and aleatoric together."),
+    *READING_GUIDE[1:],
+)
 
 
 def write_run_page(
@@ -33,12 +40,12 @@ def write_run_page(
     split = split or run.recipe.data.evaluate
     dataset = build_dataset(run.recipe.data, split, None)
     scales = scales_for(run.spec, high=run.largest_target)
-    sections = [] if metrics is None else [_metrics(metrics)]
+    sections = [] if metrics is None else [_metrics(metrics, split)]
     curves = training_curves(run.folder.logs)
     sections += [Section("Training", curves=curves)] if curves else []
     sections += [_pictures(run, dataset, scales, shown, split)]
     trained = run.recipe.description.partition(" Needs ")[0]
-    page = Page(f"Run {run.path.name}", trained, sections)
+    page = Page(f"Run {run.path.name}", trained, sections, _GUIDE)
     return write_page(page, run.path / "report.html")
 
 
@@ -49,22 +56,27 @@ def training_curves(logs: Path) -> list[tuple[str, str]]:
         logs: folder of the CSV logs.
     """
     read = read_logs(logs)
-    if len(read.get("step", [])) < 2:
-        return []
     known = {
         "fit": "expected log-probability of the training targets; larger is better",
         "kl": "divergence between posterior and prior",
+        "val_nll": "negative log-probability of the validation targets; smaller is better",
     }
-    return [
-        (caption, curve_svg(read["step"], {name: smoothed(read[name])}, "nats per pixel"))
-        for name, caption in known.items()
-        if name in read
-    ]
+    curves = []
+    for name, caption in known.items():
+        rows = read.get(name, [])
+        if len(rows) > 1:
+            steps, values = zip(*rows, strict=True)
+            # looks at the validation split are few and no single batch: nothing to smooth
+            line = values if name == "val_nll" else smoothed(values)
+            curves.append((caption, curve_svg(steps, {name: line}, "nats per pixel")))
+    return curves
 
 
-def _metrics(metrics: Mapping[str, Any]) -> Section:
-    note = f"{metrics['images']} images, {metrics['pixels']} pixels with a target."
-    return Section("Numbers", tables=[Table([*METRIC_HEAD], metric_rows(metrics), note)])
+def _metrics(metrics: Mapping[str, Any], split: str) -> Section:
+    note = f"{count_images(metrics['images'])}, {metrics['pixels']} pixels with a target."
+    return Section(
+        f"Numbers of the {split} split", tables=[Table([*METRIC_HEAD], metric_rows(metrics), note)]
+    )
 
 
 def _pictures(
@@ -73,6 +85,7 @@ def _pictures(
     rows = []
     for index in range(min(shown, len(dataset))):
         sample = dataset[index]
-        pictures = panels(run.predict(sample["image"]), sample["image"], scales, sample["target"])
+        image, truth = sample["image"], sample["target"]
+        pictures = panels(run.predict(image), image, scales, truth, total=True)
         rows.append(Row(sample["name"], pictures))
     return Section(f"Images of the {split} split", rows=rows)

@@ -60,10 +60,9 @@ class Job:
     def place(self) -> tuple[int, str]:
         """Steps done, and the newest terms as text."""
         logs = read_logs(self.folder / "logs")
-        if not logs.get("step"):
-            return 0, ""
-        terms = [f"{name} {logs[name][-1]:.3f}" for name in ("fit", "kl") if name in logs]
-        return int(logs["step"][-1]), "  ".join(terms)
+        terms = [f"{name} {logs[name][-1][1]:.3f}" for name in ("fit", "kl") if name in logs]
+        steps = [rows[-1][0] for rows in logs.values()]
+        return int(max(steps, default=0)), "  ".join(terms)
 
 
 def train_side_by_side(jobs: Sequence[Job], console: Console, threads: int = 1) -> None:

@@ -130,9 +130,11 @@ class Logs(pl.Callback):
         """Write the terms of the step."""
         assert isinstance(pl_module, TrainingModule)
         self.counted += 1
-        if pl_module.place.done % self.steps or pl_module.terms is None:
-            return
         terms, place = pl_module.terms, pl_module.place
+        # the first and the last step too, so that a short stage has a curve
+        edge = place.done == 1 or place.epoch >= pl_module.stage.epochs
+        if terms is None or (place.done % self.steps and not edge):
+            return
         row = {
             "loss": float(terms.loss),
             "fit": float(terms.fit),

@@ -261,7 +261,8 @@ class TrainerConfig:
             numbers only.
         checkpoint_seconds: at most so long between checkpoints; every epoch ends with one.
         checkpoint_steps: at most so many steps between checkpoints; 0 for no such limit.
-        log_steps: steps between two rows of the logs.
+        log_steps: steps between two rows of the logs; the first step and the last of a stage have
+            one too.
         validate_epochs: epochs between two looks at the split `val`; 0 for none.
     """
 
