@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -8,7 +10,6 @@ from onesigma.covariance import LowRankCovariance, MarginalCovariance
 from onesigma.heads import CovarianceHeads, HeadOptions, bend, unbend, window_mean
 from onesigma.modes import evaluating
 from onesigma.posterior import VariationalGP
-from onesigma.wrap import wrap
 
 
 def backbone(features: int = 6) -> nn.Sequential:
@@ -18,13 +19,6 @@ def backbone(features: int = 6) -> nn.Sequential:
         nn.ReLU(),
         nn.Dropout(0.1),
     )
-
-
-def network(outputs: int, up: bool = False) -> nn.Sequential:
-    layers = [*backbone(), nn.Conv2d(6, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, outputs, 1)]
-    if up:
-        layers = [nn.AvgPool2d(2), *layers, nn.Upsample(scale_factor=2)]
-    return nn.Sequential(*layers)
 
 
 OPTIONS = [
@@ -208,6 +202,19 @@ def test_first_steps_use_the_context_s_own_statistics_without_keeping_them() -> 
     assert model.backbone[1].running_mean.abs().max() < 1  # type: ignore[index,union-attr,operator]
 
 
+@pytest.mark.parametrize("steps", [0, 100])
+def test_context_leaves_the_statistics_of_instances_alone(steps: int) -> None:
+    norms = nn.InstanceNorm2d(3, track_running_stats=True), nn.BatchNorm2d(3)
+    model = VariationalGP(nn.Sequential(*norms), 2, features=3).train()
+    model.steps += steps
+    twin = copy.deepcopy(model)
+    model(images(), context=10 * images(2, seed=9))
+    twin(images())
+    for ours, theirs in zip(model.backbone.buffers(), twin.backbone.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert norms[0].momentum == norms[1].momentum == 0.1
+
+
 def test_modes_come_back_after_an_error() -> None:
     class Fails(nn.Module):
         def __init__(self) -> None:
@@ -242,48 +249,14 @@ def test_gradients_reach_every_parameter() -> None:
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
 
 
-@pytest.mark.parametrize("up", [False, True])
-def test_a_wrapped_network_keeps_its_output_as_the_mean(up) -> None:  # type: ignore[no-untyped-def]
-    torch.manual_seed(0)
-    net = network(4, up).eval()
-    batch = images()[..., :12, :]
-    model = wrap(net, 4, rank=3).eval()
-    marginal, log_scale = model.marginals(batch)
-    torch.testing.assert_close(marginal.mean, net(batch))
-    assert marginal.variance.shape == marginal.mean.shape == log_scale.shape
-    assert model.heads.factor.in_channels == 8
-    q, _ = model(batch, context=batch)
-    assert len(q) == 6
-
-
-def test_wrap_picks_from_dictionaries_and_named_layers() -> None:
-    class Dictionary(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = network(4)
-
-        def forward(self, x: Tensor) -> dict[str, Tensor]:
-            return {"out": self.net(x)}
-
-    with pytest.raises(TypeError, match="select="):
-        wrap(Dictionary(), 4).marginals(images())
-    model = wrap(Dictionary(), 4, select=lambda out: out["out"], layer="net.5")  # type: ignore[index]
-    assert model.heads.factor.in_channels == 8
-    assert model.marginals(images())[0].mean.shape == (3, 4, 13, 18)
-
-
 @pytest.mark.usefixtures("as_users_call")
 def test_what_does_not_fit_is_explained() -> None:
     with pytest.raises(ValueError, match="feature maps"):
         VariationalGP(nn.Conv2d(3, 4, 3, stride=2), 1).marginals(images())
     with pytest.raises(ValueError, match="features="):
-        VariationalGP(nn.Conv2d(1, 4, 3), 1)
-    with pytest.raises(ValueError, match=r"no convolution with 7 outputs.*6 \(4\)"):
-        wrap(network(4), 7)
-    with pytest.raises(ValueError, match="no layer 'last'"):
-        wrap(network(4), 4, layer="last")
-    with pytest.raises(ValueError, match="up-sample its end"):
-        wrap(nn.Conv2d(3, 4, 3, stride=2), 4).marginals(images())
+        VariationalGP(nn.Linear(5, 4), 1)
+    with pytest.raises(ValueError, match=r"\(3, 3, 13, 18\) and context .* \(2, 3, 13, 9\)"):
+        VariationalGP(backbone(), 1)(images(), context=images(2)[..., ::2])
     with pytest.raises(ValueError, match="rank"):
         VariationalGP(backbone(), 1, rank=0)
     with pytest.raises(ValueError, match="context_statistics"):

@@ -106,7 +106,7 @@ class LowRankCovariance(JointCovariance):
 
     def __post_init__(self) -> None:
         factor, diagonal = tuple(self.factor.shape), tuple(self.diagonal.shape)
-        fits = len(factor) == 5 and len(diagonal) == 4 and factor[2] in {1, diagonal[1]}
+        fits = len(factor) == 5 and len(diagonal) == 4 and factor[2] in (1, diagonal[1])
         if not fits or (factor[0], *factor[3:]) != (diagonal[0], *diagonal[2:]):
             raise ValueError(
                 f"LowRankCovariance got a factor of shape {factor} and a diagonal of shape "

@@ -70,7 +70,7 @@ class Familiarity(OneNumber):
         """From the contrasts and the logarithms of the others."""
         contrast, squares = distances[..., :1], distances[..., 1:]
         seen = torch.cat([contrast, (squares + SMALL).log()], -1).flatten(1)
-        return self.number(seen)
+        return self.number(seen.to(self.hidden.weight.dtype))
 
 
 def remembering(network: nn.Module) -> list[_BatchNorm]:

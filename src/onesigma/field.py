@@ -35,7 +35,7 @@ class GaussianField:
 
     def __post_init__(self) -> None:
         mean, variance = tuple(self.mean.shape), self.covariance.shape
-        fits = len(mean) == 4 and variance in {mean, (mean[0], 1, *mean[2:])}
+        fits = len(mean) == 4 and variance in (mean, (mean[0], 1, *mean[2:]))
         if not fits:
             raise ValueError(
                 f"GaussianField got a mean of shape {mean} and a covariance whose variance has "

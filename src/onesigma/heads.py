@@ -21,6 +21,7 @@ from onesigma.familiarity import OneNumber
 from onesigma.position import COORDINATES, positions
 
 Scale = Literal["output", "shared", "none"]
+Size = tuple[int, int]
 
 LOG_DIAGONAL_BOUNDS = (-14.0, 10.0)
 
@@ -33,11 +34,11 @@ class HeadOptions:
         scale: log σ per output ("output", the paper), one per pixel ("shared"), or 0 ("none").
         shared_factors: one set of factors g for all outputs, which stay independent of each other:
             L + 3C channels instead of LC + 3C.
-        stride: compute the factors on features averaged over stride × stride pixels, and
-            up-sample them bilinearly.
+        stride: compute the factors on features averaged over stride × stride pixels of the image,
+            and up-sample them bilinearly.
         whole_image: multiply D by a factor that is learned from the statistics of the image's
-            features, so that an odd image can be unsure everywhere; in tiled prediction each tile
-            is an image.
+            features, at their own resolution, so that an odd image can be unsure everywhere; in
+            tiled prediction each tile is an image.
         layer_distances: multiply D by a factor that is learned from how far the image is from the
             training images at every batch normalisation, see `familiarity`: the network's end may
             have forgotten what is odd about it.
@@ -114,13 +115,16 @@ class Position(nn.Module):
         super().__init__()
         self.slopes = nn.Parameter(torch.zeros(outputs, COORDINATES))
 
-    def forward(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "1 s h w"]:
+    def forward(self, maps: Float[Tensor, "n f h w"]) -> Float[Tensor, "1 s h w"]:
         """For every pixel of these maps, whatever their values."""
-        return functional.conv2d(positions(features), self.slopes[:, :, None, None])
+        return functional.conv2d(positions(maps), self.slopes[:, :, None, None])
 
 
 class CovarianceHeads(nn.Module):
     """1 × 1 convolutions from features to factors g, diagonal D and log σ.
+
+    Features may be coarser than what is asked for: with a `size`, rows and columns, the heads run
+    on them as they are, and what they give is up-sampled before it is bent, squared or averaged.
 
     Args:
         features: channels that come in.
@@ -165,54 +169,67 @@ class CovarianceHeads(nn.Module):
 
     def diagonal(
         self,
-        features: Float[Tensor, "n f h w"],
+        features: Float[Tensor, "n f a b"],
         unfamiliar: Float[Tensor, "n 1 1 1"] | None = None,
+        size: Size | None = None,
     ) -> Float[Tensor, "n c h w"]:
         """D = min_diagonal + exp(bounded head), the head of the pixel plus those of the image."""
-        head = self.log_diagonal(features)
+        head = _enlarged(self.log_diagonal(features), size)
         if unfamiliar is not None:
             head = head + unfamiliar
         if self.whole_image is not None:
             head = head + self.whole_image(features)
         return self.min_diagonal + bend(head, LOG_DIAGONAL_BOUNDS).exp()
 
-    def scale(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "n s h w"]:
+    def scale(
+        self, features: Float[Tensor, "n f a b"], size: Size | None = None
+    ) -> Float[Tensor, "n s h w"]:
         """Log σ, bounded; zeros with one channel when there is none."""
         if self.log_scale is None:
-            return features.new_zeros(len(features), 1, *features.shape[2:])
-        head = window_mean(self.log_scale(features), self.options.scale_window)
+            return features.new_zeros(features.shape[0], 1, *(size or features.shape[2:]))
+        head = window_mean(_enlarged(self.log_scale(features), size), self.options.scale_window)
         if self.scale_position is not None:
-            head = head + self.scale_position(features)
+            head = head + self.scale_position(head)
         return bend(head, self.options.log_scale_bounds)
 
-    def factors(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "n r #c h w"]:
+    def factors(
+        self, features: Float[Tensor, "n f a b"], size: Size | None = None
+    ) -> Float[Tensor, "n r #c h w"]:
         """G / √L of all ranks."""
-        flat = self._at_full_size(self.factor(self._coarse(features)), features)
-        shape = (len(features), self.rank, self.channels, *features.shape[2:])
-        return flat.reshape(shape) / math.sqrt(self.rank)
+        size = size or _size(features)
+        flat = _enlarged(self.factor(self._coarse(features, size)), size)
+        return flat.reshape(-1, self.rank, self.channels, *size) / math.sqrt(self.rank)
 
-    def factor_variance(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "n #c h w"]:
+    def factor_variance(
+        self, features: Float[Tensor, "n f a b"], size: Size | None = None
+    ) -> Float[Tensor, "n #c h w"]:
         """(1/L) Σ_k g_k², one rank in memory at a time."""
-        coarse, total = self._coarse(features), None
+        size = size or _size(features)
+        coarse, total = self._coarse(features, size), None
         weights, biases = self.factor.weight, self.factor.bias
         for k in range(self.rank):
             own = slice(k * self.channels, (k + 1) * self.channels)
             g = functional.conv2d(coarse, weights[own], None if biases is None else biases[own])
-            g = self._at_full_size(g, features)
+            g = _enlarged(g, size)
             total = g * g if total is None else torch.addcmul(total, g, g)
         assert total is not None
         return total / self.rank
 
-    def _coarse(self, features: Tensor) -> Tensor:
-        stride = self.options.stride
-        return features if stride == 1 else functional.avg_pool2d(features, stride, ceil_mode=True)
+    def _coarse(self, features: Tensor, size: Size) -> Tensor:
+        # of features that are coarse themselves, fewer make stride × stride pixels
+        step = self.options.stride * features.shape[2] // size[0]
+        return functional.avg_pool2d(features, step, ceil_mode=True) if step > 1 else features
 
-    def _at_full_size(self, maps: Tensor, features: Tensor) -> Tensor:
-        if self.options.stride == 1:
-            return maps
-        return functional.interpolate(
-            maps, features.shape[2:], mode="bilinear", align_corners=False
-        )
+
+def _size(maps: Tensor) -> Size:
+    return maps.shape[2], maps.shape[3]
+
+
+def _enlarged(maps: Tensor, size: Size | None) -> Tensor:
+    """At this size, bilinearly; a 1 × 1 convolution before is the same as one after."""
+    if size is None or _size(maps) == size:
+        return maps
+    return functional.interpolate(maps, size, mode="bilinear", align_corners=False)
 
 
 def window_mean(maps: Float[Tensor, "n s h w"], window: int) -> Float[Tensor, "n s h w"]:

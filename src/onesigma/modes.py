@@ -7,24 +7,27 @@ from contextlib import contextmanager
 
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 
 @contextmanager
 def normalising_apart(module: nn.Module, running: bool) -> Iterator[None]:
-    """Batch normalisation that leaves the running statistics alone; with them, or with its own."""
-    layers = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
-    before = [(layer.training, layer.track_running_stats) for layer in layers]
+    """Normalisation that leaves the running statistics alone; with them, or with its own."""
+    layers = [layer for layer in module.modules() if isinstance(layer, _NormBase)]
+    before = [(layer.training, layer.track_running_stats, layer.momentum) for layer in layers]
     try:
         for layer in layers:
             if running:
                 layer.training = False
-            else:
+            elif isinstance(layer, _BatchNorm):
                 layer.track_running_stats = False
+            else:
+                # an instance normalisation takes in what it sees, whatever it is told to track
+                layer.momentum = 0.0
         yield
     finally:
-        for layer, (training, tracking) in zip(layers, before, strict=True):
-            layer.training, layer.track_running_stats = training, tracking
+        for layer, modes in zip(layers, before, strict=True):
+            layer.training, layer.track_running_stats, layer.momentum = modes
 
 
 @contextmanager

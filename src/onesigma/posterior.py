@@ -8,7 +8,7 @@ h, g, D and log σ are 1 × 1 convolutions of the same feature maps (`heads`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from onesigma.covariance import LowRankCovariance, MarginalCovariance
 from onesigma.familiarity import Familiarity, watching
 from onesigma.field import GaussianField
-from onesigma.heads import CovarianceHeads, HeadOptions
+from onesigma.heads import CovarianceHeads, HeadOptions, Size
 from onesigma.modes import evaluating, explaining_lone_values, normalising_apart
 
 ContextStatistics = Literal["running", "joint"]
@@ -26,11 +26,19 @@ WARM_STATISTICS = 30
 
 
 class Pass(NamedTuple):
-    """What one pass of the network found: features, mean, and what is added to log D, if it is."""
+    """What one pass of the network found: features, mean, and what is added to log D, if it is.
 
-    features: Float[Tensor, "n f h w"]
+    Features may be coarser than the mean, see `CovarianceHeads`.
+    """
+
+    features: Float[Tensor, "n f a b"]
     mean: Float[Tensor, "n c h w"]
     unfamiliar: Float[Tensor, "n 1 1 1"] | None
+
+    @property
+    def size(self) -> Size:
+        """Rows and columns of the mean."""
+        return self.mean.shape[2], self.mean.shape[3]
 
     def followed_by(self, other: Pass) -> Pass:
         """The images of both."""
@@ -50,7 +58,9 @@ class FunctionalPosterior(nn.Module, ABC):
         context_statistics: "running" sends context images through the network with the running
             normalisation statistics, so that odd images do not shift them and are seen as they will
             be at test time; "joint" puts them in one batch with the labelled images (the paper's
-            code).
+            code). Layers that are checkpointed (`torch.utils.checkpoint`) and normalise want
+            "joint": "running" is over when the backward pass computes them again, and their
+            gradients would be wrong.
     """
 
     steps: Tensor
@@ -67,12 +77,13 @@ class FunctionalPosterior(nn.Module, ABC):
         # all else starts as it does without
         with torch.random.fork_rng(devices=[]):
             self.familiarity = Familiarity(network) if heads.options.layer_distances else None
+        self.to(**kind_of(network))
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
     @abstractmethod
     def features_and_mean(
         self, images: Float[Tensor, "n k h w"]
-    ) -> tuple[Float[Tensor, "n f h w"], Float[Tensor, "n c h w"]]:
+    ) -> tuple[Float[Tensor, "n f a b"], Float[Tensor, "n c h w"]]:
         """One pass of the network."""
 
     def forward(
@@ -84,19 +95,22 @@ class FunctionalPosterior(nn.Module, ABC):
             images: labelled images; in training they pass with batch statistics.
             context: further images at which only the divergence is measured.
         """
-        features, mean, unfamiliar = self._all_images(images, context)
-        diagonal = self.heads.diagonal(features, unfamiliar)
-        covariance = LowRankCovariance(self.heads.factors(features), diagonal)
-        return GaussianField(mean, covariance), self.heads.scale(features)
+        found = self._all_images(images, context)
+        features, mean, unfamiliar = found
+        diagonal = self.heads.diagonal(features, unfamiliar, found.size)
+        covariance = LowRankCovariance(self.heads.factors(features, found.size), diagonal)
+        return GaussianField(mean, covariance), self.heads.scale(features, found.size)
 
     def marginals(
         self, images: Float[Tensor, "n k h w"]
     ) -> tuple[GaussianField, Float[Tensor, "n s h w"]]:
         """Mean and variance of each image on its own; the factors are never held at full size."""
-        features, mean, unfamiliar = self._pass(images)
-        diagonal = self.heads.diagonal(features, unfamiliar)
-        variance = self.heads.factor_variance(features) + diagonal
-        return GaussianField(mean, MarginalCovariance(variance)), self.heads.scale(features)
+        found = self._pass(images)
+        features, mean, unfamiliar = found
+        diagonal = self.heads.diagonal(features, unfamiliar, found.size)
+        variance = self.heads.factor_variance(features, found.size) + diagonal
+        field = GaussianField(mean, MarginalCovariance(variance))
+        return field, self.heads.scale(features, found.size)
 
     def _pass(self, images: Tensor) -> Pass:
         if self.familiarity is None:
@@ -108,6 +122,12 @@ class FunctionalPosterior(nn.Module, ABC):
     def _all_images(self, images: Tensor, context: Tensor | None) -> Pass:
         if context is None:
             return self._pass(images)
+        if context.shape[1:] != images.shape[1:]:
+            raise ValueError(
+                f"The posterior got images of shape {tuple(images.shape)} and context images of "
+                f"shape {tuple(context.shape)}; it wants the same channels, rows and columns. Make "
+                "the context from the images, e.g. NoisyCopies()(images)."
+            )
         if not self.training or self.context_statistics == "joint":
             return self._pass(torch.cat([images, context]))
         labelled = self._pass(images)
@@ -147,7 +167,7 @@ class VariationalGP(FunctionalPosterior):
         heads = CovarianceHeads(features, outputs, rank, min_diagonal, options)
         super().__init__(heads, backbone, context_statistics)
         self.backbone = backbone
-        self.mean = nn.Conv2d(features, outputs, 1)
+        self.mean = nn.Conv2d(features, outputs, 1).to(**kind_of(backbone))
         with torch.no_grad():
             self.mean.bias.copy_(torch.tensor(options.mean))  # type: ignore[union-attr]
 
@@ -165,10 +185,9 @@ class VariationalGP(FunctionalPosterior):
         return features, self.mean(features)
 
 
-def feature_channels(backbone: nn.Module, channels: int = 3, size: int = 64) -> int:
+def feature_channels(backbone: nn.Module) -> int:
     """How many feature maps a backbone returns, by one pass over a small black image."""
-    parameter = next(backbone.parameters(), torch.zeros(()))
-    probe = torch.zeros(1, channels, size, size, dtype=parameter.dtype, device=parameter.device)
+    probe = black_image(backbone)
     try:
         with torch.no_grad(), evaluating(backbone):
             return int(backbone(probe).shape[1])
@@ -177,3 +196,17 @@ def feature_channels(backbone: nn.Module, channels: int = 3, size: int = 64) -> 
             f"The backbone did not accept a black image of shape {tuple(probe.shape)} ({error}); "
             "pass features=<number of its output channels>."
         ) from error
+
+
+def black_image(network: nn.Module, size: int = 64) -> Float[Tensor, "1 k h w"]:
+    """A small one in RGB if a convolution takes that, else with the channels the first takes."""
+    taken = [part.in_channels for part in network.modules() if isinstance(part, nn.Conv2d)]
+    channels = 3 if 3 in taken or not taken else taken[0]
+    return torch.zeros(1, channels, size, size, **kind_of(network))
+
+
+def kind_of(network: nn.Module) -> dict[str, Any]:
+    """Type and device of the first parameter, as arguments of `to`; those of torch if none."""
+    numbers = (p for p in network.parameters() if p.is_floating_point())
+    first = next(numbers, torch.zeros(()))
+    return {"dtype": first.dtype, "device": first.device}

@@ -193,8 +193,13 @@ def _evaluate(z: Tensor, with_noise: bool) -> Tensor:
         # T_e = 2(2z - 1) T_{e-1} - T_{e-2}
         sign = 1 if e % 2 else -1
         torch.addcmul(terms[e - 2], twice, terms[e - 1], value=sign, out=terms[e])
-    table = fitted(z.dtype, z.device)[: None if with_noise else _DEGREE + 1]
+    table = _constant(z.dtype, z.device)[: None if with_noise else _DEGREE + 1]
     return (table @ basis.flatten(1)).view(-1, *z.shape)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _constant(dtype: torch.dtype, device: torch.device) -> Tensor:
+    return fitted(dtype, device)
 
 
 @lru_cache(maxsize=8)
