@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal, Normal
 from torch.distributions import kl_divergence as torch_kl
 
-from onesigma.covariance import BlockCovariance
+from onesigma.covariance import BlockCovariance, LowRankCovariance
 from onesigma.divergence import kl_divergence
 from onesigma.field import GaussianField
 from onesigma.likelihoods.gaussian import Gaussian
@@ -236,3 +236,23 @@ def test_pixels_without_a_target_pay_their_own_divergence() -> None:
     torch.testing.assert_close(unlabelled_divergence(q, p, ~valid), wanted, rtol=1e-12, atol=1e-12)
     assert bool((unlabelled_divergence(q, p, torch.zeros_like(valid)) == 0).all())
     assert bool((unlabelled_divergence(p, p, ~valid).abs() < 1e-12).all())
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda q, p, fit: functional_elbo(fit, torch.ones(2, 3, 5)), r"a kl of shape \(2, 3, 5\)"),
+        (lambda q, p, fit: functional_elbo(fit, torch.ones(())), r"a kl of shape \(\)"),
+        (lambda q, p, fit: functional_elbo(fit, fit[:2], fit[:1] > 0), r"valid of shape \(1, 3,"),
+        (lambda q, p, fit: training_divergence(q, p, 5, 2), "labelled=5 .* from 1 to 4"),
+        (lambda q, p, fit: training_divergence(q, p, 0), "labelled=0 .* from 1 to 4"),
+        (lambda q, p, fit: unlabelled_divergence(q, p, fit[:1] > 0), r"a mask \(4, 3, 4\)"),
+        (lambda q, p, fit: unlabelled_divergence(q, p[:1], fit > 0), "over the same images"),
+    ],
+)
+@pytest.mark.usefixtures("as_users_call")
+def test_shapes_that_would_broadcast_are_refused(call, said) -> None:  # type: ignore[no-untyped-def]
+    ones = torch.ones(4, 2, 3, 4)
+    field = GaussianField(ones, LowRankCovariance(ones[:, None], ones))
+    with pytest.raises(ValueError, match=said):
+        call(field, field, torch.ones(4, 3, 4))

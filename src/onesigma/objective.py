@@ -53,6 +53,17 @@ def functional_elbo(
         weights: what the fit of a pixel counts in `value`, of mean 1; all alike when left out,
             which alone is a bound. See `noise_weights`.
     """
+    if fit.ndim != 3 or kl.ndim != 3 or fit.shape[1:] != kl.shape[1:]:
+        raise ValueError(
+            f"functional_elbo got a fit of shape {tuple(fit.shape)} and a kl of shape "
+            f"{tuple(kl.shape)}; it wants (n, h, w) and (c, h, w) of the same pixels, not reduced."
+        )
+    for name, maps in (("valid", valid), ("weights", weights)):
+        if maps is not None and maps.shape != fit.shape:
+            raise ValueError(
+                f"functional_elbo got {name} of shape {tuple(maps.shape)}; it wants that of the "
+                f"fit, {tuple(fit.shape)}."
+            )
     pixels = fit.new_tensor(float(fit.numel()))
     count = pixels if valid is None else valid.sum().to(fit.dtype)
     # no valid pixel in the batch: the fit is an empty sum, 0
@@ -92,6 +103,11 @@ def training_divergence(
             f"training_divergence got stride {stride} and context_weight {context_weight}; it "
             "wants a stride of at least 1 and a weight of at least 0."
         )
+    if not 1 <= labelled <= len(q):
+        raise ValueError(
+            f"training_divergence got labelled={labelled} for a field over {len(q)} images; it "
+            f"wants how many of them have a target, from 1 to {len(q)}."
+        )
     if stride > min(q.mean.shape[2:]):
         raise ValueError(
             f"training_divergence got the stride {stride} for maps of {tuple(q.mean.shape[2:])} "
@@ -126,6 +142,13 @@ def unlabelled_divergence(
         p: prior at the same.
         unlabelled: pixels that have no target.
     """
+    pixels = (len(q), *q.mean.shape[2:])
+    if tuple(unlabelled.shape) != pixels or q.mean.shape != p.mean.shape:
+        raise ValueError(
+            f"unlabelled_divergence got q over {tuple(q.mean.shape)}, p over "
+            f"{tuple(p.mean.shape)} and a mask of shape {tuple(unlabelled.shape)}; it wants fields "
+            f"over the same images and a mask {pixels}. Cut context images off: q[:n] and p[:n]."
+        )
     return (marginal_divergence(q, p) * unlabelled[:, None]).sum(0)
 
 

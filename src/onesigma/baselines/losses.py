@@ -146,7 +146,7 @@ class SoftmaxLoss(PixelLoss):
     ) -> Float[Tensor, ""]:
         """-log softmax(logits)_y, averaged over valid pixels."""
         logits = self.logits(output)
-        target, valid = mask_labels(target, logits.shape[1], valid)
+        target, valid = mask_labels(target, logits.shape[1], valid, logits.shape)
         return average(functional.cross_entropy(logits, target, reduction="none") * valid, valid)
 
     def predict(self, output: Float[Tensor, "n d h w"]) -> Prediction:
@@ -185,5 +185,5 @@ def berhu_scale(mean_loss: float, threshold: float) -> float:
 def _absolute_residual(
     output: Tensor, target: Tensor, valid: Tensor | None
 ) -> tuple[Float[Tensor, "n c h w"], Bool[Tensor, "n h w"]]:
-    target, valid = mask_regression(target, valid)
+    target, valid = mask_regression(target, valid, output.shape)
     return torch.where(valid[:, None], (target - output).abs(), 0.0), valid

@@ -101,7 +101,7 @@ def _loss(
     if isinstance(prediction, CategoricalLaw):
         # from logits, because probabilities of 0 in float32 would end the search
         logits = _logits(prediction) / temperature
-        target, valid = mask_labels(target, logits.shape[1], valid)
+        target, valid = mask_labels(target, logits.shape[1], valid, logits.shape)
         each = functional.cross_entropy(logits, target, reduction="none")
     else:
         target, valid = mask_regression(target, valid)

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from onesigma.field import GaussianField
-from onesigma.likelihoods.base import Likelihood
-from onesigma.likelihoods.boltzmann import Scale, check_scale, rescaled
+from onesigma.likelihoods.base import Likelihood, check_valid
+from onesigma.likelihoods.boltzmann import Scale, check_scale, rescaled, warn_if_unread
 from onesigma.likelihoods.expectation import expected_log_sum_exp, softmax_law
 from onesigma.prediction.categorical import BernoulliPrediction
 
@@ -52,6 +52,7 @@ class Bernoulli(Likelihood):
             log_scale: log σ.
             valid: pixels that count; within them outputs with a target of 0 or 1 do.
         """
+        warn_if_unread(self, self.scale, log_scale)
         logits, _ = rescaled(f, torch.zeros_like(f), self.scale, log_scale)
         return self._score(target, logits, softplus(logits), valid)
 
@@ -70,6 +71,7 @@ class Bernoulli(Likelihood):
             log_scale: log σ.
             valid: pixels that count; within them outputs with a target of 0 or 1 do.
         """
+        warn_if_unread(self, self.scale, log_scale)
         mean, variance = rescaled(q.mean, q.variance, self.scale, log_scale)
         lse = expected_log_sum_exp(_against_zero(mean), _against_zero(variance))
         return self._score(target, mean, lse.view_as(mean), valid)
@@ -94,6 +96,7 @@ class Bernoulli(Likelihood):
                 f"Bernoulli got a target of shape {tuple(target.shape)} for outputs of shape "
                 f"{tuple(mean.shape)}; it wants a 0 or 1 for each output, (n, c, h, w)."
             )
+        check_valid(valid, (len(mean), *mean.shape[2:]))
         known = (target == 0) | (target == 1)
         mask = known if valid is None else known & valid[:, None]
         yes = (target == 1).to(mean.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Literal
 
@@ -10,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from onesigma.field import GaussianField
-from onesigma.likelihoods.base import Likelihood, mask_labels
+from onesigma.likelihoods.base import Likelihood, check_log_scale, mask_labels
 from onesigma.likelihoods.expectation import expected_log_sum_exp, softmax_law
 from onesigma.likelihoods.sampling import sampled_log_sum_exp
 from onesigma.prediction.categorical import CategoricalPrediction
@@ -70,6 +71,7 @@ class Boltzmann(Likelihood):
             log_scale: log σ.
             valid: pixels with a label; by default those whose label is in range.
         """
+        warn_if_unread(self, self.scale, log_scale)
         logits, _ = rescaled(f, torch.zeros_like(f), self.scale, log_scale)
         return self._score(target, logits, logits.logsumexp(1), valid)
 
@@ -88,6 +90,7 @@ class Boltzmann(Likelihood):
             log_scale: log σ.
             valid: pixels with a label; by default those whose label is in range.
         """
+        warn_if_unread(self, self.scale, log_scale)
         mean, variance = rescaled(q.mean, q.variance, self.scale, log_scale)
         if self.pairs is None:
             lse = expected_log_sum_exp(mean, variance)
@@ -109,7 +112,7 @@ class Boltzmann(Likelihood):
         )
 
     def _score(self, target: Tensor, mean: Tensor, lse: Tensor, valid: Tensor | None) -> Tensor:
-        label, mask = mask_labels(target, mean.shape[1], valid)
+        label, mask = mask_labels(target, mean.shape[1], valid, mean.shape)
         chosen = mean.gather(1, label[:, None])[:, 0] - lse
         if self.class_weights is not None:
             chosen = chosen * self._weights(mean)[label]
@@ -156,8 +159,22 @@ def rescaled(
             f'scale="{scale}" wants a log_scale with {channels} channels, got {came}; '
             'give it, or choose scale="class", "shared" or "none" to match the network.'
         )
+    check_log_scale(log_scale, mean.shape)
     precision = torch.exp(-2 * log_scale.to(mean.dtype).clamp_min(_LEAST_LOG_SCALE))
     return mean * precision, variance * precision.square()
+
+
+def warn_if_unread(likelihood: Likelihood, scale: str, log_scale: Tensor | None) -> None:
+    """Say that a scale is learned which nothing reads."""
+    learned = log_scale is not None and log_scale.requires_grad
+    if scale == "none" and likelihood.training and learned:
+        name = type(likelihood).__name__
+        warnings.warn(
+            f'The network learns log σ, but {name} with scale="none" does not read it: its '
+            "weights get no gradient, which DistributedDataParallel refuses. Build the network "
+            f'with HeadOptions(scale="none"), or read it with {name}(scale="class").',
+            stacklevel=3,
+        )
 
 
 def check_scale(scale: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from onesigma.field import GaussianField
-from onesigma.likelihoods.base import Likelihood, mask_regression
+from onesigma.likelihoods.base import Likelihood, check_log_scale, mask_regression
 from onesigma.prediction.noise import Noise
 from onesigma.prediction.regression import MIN_VARIANCE_RATIO, LocationScalePrediction
 
@@ -48,8 +49,8 @@ class RegressionLikelihood(Likelihood):
         valid: Bool[Tensor, "n h w"] | None = None,
     ) -> Float[Tensor, "n h w"]:
         """-ℓ((y - f)/σ) - log σ - log Z₀, summed over outputs, exactly 0 where not valid."""
-        scale = _wide(_required(log_scale, self)).clamp(-MAX_LOG_SCALE, MAX_LOG_SCALE)
-        y, mask = mask_regression(_wide(target), valid)
+        scale = _required(log_scale, self, f.shape).clamp(-MAX_LOG_SCALE, MAX_LOG_SCALE)
+        y, mask = mask_regression(_wide(target), valid, f.shape)
         residual = y - _wide(f)
         scale = scale.expand_as(residual)
         with torch.no_grad():
@@ -65,8 +66,8 @@ class RegressionLikelihood(Likelihood):
         valid: Bool[Tensor, "n h w"] | None = None,
     ) -> Float[Tensor, "n h w"]:
         """-E_q ℓ((y - f)/σ) - log σ - log Z₀, summed over outputs, exactly 0 where not valid."""
-        scale = _wide(_required(log_scale, self))
-        y, mask = mask_regression(_wide(target), valid)
+        scale = _required(log_scale, self, q.mean.shape)
+        y, mask = mask_regression(_wide(target), valid, q.mean.shape)
         mean, variance = _wide(q.mean), _wide(q.variance)
         scale = scale.expand_as(mean)
         with torch.no_grad():
@@ -78,7 +79,7 @@ class RegressionLikelihood(Likelihood):
         self, q: GaussianField, log_scale: Float[Tensor, "n #c h w"] | None = None
     ) -> LocationScalePrediction:
         """∫ p(y | f) q(f) df: the noise convolved with a Gaussian."""
-        log_scale = _wide(_required(log_scale, self)).clamp(-MAX_LOG_SCALE, MAX_LOG_SCALE)
+        log_scale = _required(log_scale, self, q.mean.shape).clamp(-MAX_LOG_SCALE, MAX_LOG_SCALE)
         mean = _wide(q.mean)
         scale = log_scale.exp().expand_as(mean)
         return LocationScalePrediction(mean, _wide(q.variance), scale, self.predictive_noise())
@@ -123,13 +124,14 @@ def _wide(x: Tensor) -> Tensor:
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
-def _required(log_scale: Tensor | None, likelihood: Likelihood) -> Tensor:
+def _required(log_scale: Tensor | None, likelihood: Likelihood, outputs: Sequence[int]) -> Tensor:
     if log_scale is None:
         raise ValueError(
             f"{type(likelihood).__name__} got log_scale=None; a regression likelihood wants log σ "
             'of shape "n #c h w". A constant scale is torch.full((n, 1, h, w), math.log(sigma)).'
         )
-    return log_scale
+    check_log_scale(log_scale, outputs)
+    return _wide(log_scale)
 
 
 def _reduce(value: Tensor, mask: Tensor) -> Tensor:

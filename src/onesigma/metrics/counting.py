@@ -16,6 +16,9 @@ from onesigma.likelihoods.base import mask_labels, mask_regression
 
 Counts = Mapping[str, Tensor]
 
+# by which a probability in half precision may leave [0, 1]
+_ROUNDING = 1e-2
+
 
 class CountMetric(Metric, ABC):
     """A metric that is a function of sums over pixels: score(Σ counts).
@@ -81,9 +84,38 @@ def label_pixels(
     valid: Bool[Tensor, "n h w"] | None,
 ) -> tuple[Float[Tensor, "c p"], Int[Tensor, "p"]]:
     """Probabilities and labels of the valid pixels (default: labels in range), flat."""
-    labels, mask = mask_labels(target, probs.shape[1], valid)
+    flat, labels = map_and_label_pixels(probs, target, valid)
+    # one class is enough to tell logits from probabilities
+    if flat.numel() and bool((flat[0].amin() < -_ROUNDING) | (flat[0].amax() > 1 + _ROUNDING)):
+        raise ValueError(
+            f"The probabilities of the first class go from {float(flat[0].amin()):.4g} to "
+            f"{float(flat[0].amax()):.4g}; they want to be in [0, 1]. Of logits take softmax(1)."
+        )
+    return flat, labels
+
+
+def map_and_label_pixels(
+    maps: Float[Tensor, "n c h w"],
+    target: Int[Tensor, "n h w"],
+    valid: Bool[Tensor, "n h w"] | None,
+) -> tuple[Float[Tensor, "c p"], Int[Tensor, "p"]]:
+    """A map of each class, and labels, at the valid pixels (default: labels in range), flat."""
+    check_classes(maps)
+    labels, mask = mask_labels(target, maps.shape[1], valid, maps.shape)
     index = true_indices(mask.flatten())
-    return class_pixels(probs, index), labels.flatten().index_select(0, index)
+    return class_pixels(maps, index), labels.flatten().index_select(0, index)
+
+
+def check_classes(maps: Float[Tensor, "n c h w"], classes: int | None = None) -> None:
+    """Raise unless these are maps of so many classes, or of at least two."""
+    if maps.ndim == 4 and (maps.shape[1] > 1 if classes is None else maps.shape[1] == classes):
+        return
+    wanted = "at least two" if classes is None else str(classes)
+    raise ValueError(
+        f"The probabilities have the shape {tuple(maps.shape)}; this metric wants (n, c, h, w) "
+        f"with one channel for each class, {wanted}. A yes or no with probability p is "
+        "torch.cat([1 - p, p], 1)."
+    )
 
 
 def class_pixels(probs: Float[Tensor, "n c h w"], index: Int[Tensor, "p"]) -> Float[Tensor, "c p"]:
@@ -126,6 +158,11 @@ def fill_invalid(
     harmless: Float[Tensor, "n c h w"],
 ) -> Float[Tensor, "n c h w"]:
     """The target with a harmless value, inside the law's support, where it is not valid."""
+    if target.shape != harmless.shape:
+        raise ValueError(
+            f"The target has the shape {tuple(target.shape)} and the prediction "
+            f"{tuple(harmless.shape)}; metrics want the same, (n, c, h, w)."
+        )
     return torch.where(mask[:, None], target, harmless.to(target.dtype))
 
 
@@ -133,6 +170,12 @@ def output_pixels(
     mask: Bool[Tensor, "n h w"], *maps: Float[Tensor, "n c h w"]
 ) -> tuple[Float[Tensor, "p"], ...]:
     """Maps at the masked pixels, outputs pooled, flat."""
+    shapes = [tuple(x.shape) for x in maps]
+    if any(len(shape) != 4 or (shape[0], *shape[2:]) != tuple(mask.shape) for shape in shapes):
+        raise ValueError(
+            f"The maps have the shapes {shapes} and the pixels to count {tuple(mask.shape)}; "
+            "metrics want (n, c, h, w) and (n, h, w)."
+        )
     index = true_indices(mask.flatten())
     return tuple(class_pixels(x, index).flatten() for x in maps)
 

@@ -14,7 +14,13 @@ from onesigma.divergence import marginal_divergence
 from onesigma.field import GaussianField
 from onesigma.likelihoods.base import Likelihood
 from onesigma.metrics.bins import binned_sum
-from onesigma.metrics.counting import CountMetric, Counts, count_of, label_pixels, map_pixels
+from onesigma.metrics.counting import (
+    CountMetric,
+    Counts,
+    count_of,
+    map_and_label_pixels,
+    map_pixels,
+)
 from onesigma.metrics.proper import NLL
 from onesigma.priors import Prior
 
@@ -56,8 +62,8 @@ class DecisionShares(CountMetric):
         valid: Bool[Tensor, "n h w"] | None = None,
     ) -> Counts:
         """Pixels at which each is right, and at which it says the same as f/σ²."""
-        f, labels = label_pixels(mean, target, valid)
-        precision = label_pixels((-2 * log_scale).expand_as(mean), target, valid)[0]
+        f, labels = map_and_label_pixels(mean, target, valid)
+        precision = map_and_label_pixels((-2 * log_scale).expand_as(mean), target, valid)[0]
         both = (f * (precision - precision.amax(0)).exp()).max(0).indices
         choices = torch.stack([f.max(0).indices, precision.max(0).indices, both])
         right, same = (choices == labels).sum(1), (choices == both).sum(1)

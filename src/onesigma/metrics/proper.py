@@ -96,7 +96,7 @@ def label_log_prob(
     valid: Bool[Tensor, "n h w"] | None,
 ) -> Float[Tensor, "p"]:
     """Log-probabilities of the valid pixels, flat."""
-    labels, mask = mask_labels(target, prediction.probs.shape[1], valid)
+    labels, mask = mask_labels(target, prediction.probs.shape[1], valid, prediction.probs.shape)
     return prediction.log_prob(labels)[mask]
 
 

@@ -13,6 +13,7 @@ from onesigma.metrics.counting import (
     CountMetric,
     Counts,
     PixelMean,
+    check_classes,
     label_pixels,
     top_class,
 )
@@ -40,6 +41,7 @@ class MeanIoU(CountMetric):
         valid: Bool[Tensor, "n h w"] | None = None,
     ) -> None:
         """Add images."""
+        check_classes(probs, self.classes)
         flat, labels = label_pixels(probs, target, valid)
         self.add(self.count(top_class(flat)[1], labels))
 

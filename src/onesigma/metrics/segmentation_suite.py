@@ -24,7 +24,13 @@ from onesigma.metrics.calibration import (
     merge_bins,
     pooled_score,
 )
-from onesigma.metrics.counting import Counts, class_pixels, top_class, true_indices
+from onesigma.metrics.counting import (
+    Counts,
+    check_classes,
+    class_pixels,
+    top_class,
+    true_indices,
+)
 from onesigma.metrics.image_counts import ImageCounts
 from onesigma.metrics.proper import NLL
 from onesigma.metrics.ranking import RiskCoverage
@@ -100,7 +106,8 @@ class SegmentationSuite(Suite):
     def _image(
         self, prediction: Any, target: Int[Tensor, "1 h w"], valid: Bool[Tensor, "1 h w"] | None
     ) -> tuple[dict[str, Any], ImageCounts]:
-        known, mask = mask_labels(target, len(self.classes), valid)
+        check_classes(prediction.probs, len(self.classes))
+        known, mask = mask_labels(target, len(self.classes), valid, prediction.probs.shape)
         index = true_indices(mask.flatten())
         flat, labels = class_pixels(prediction.probs, index), known.flatten().index_select(0, index)
         top, decision = top_class(flat)
