@@ -159,3 +159,38 @@ def test_bad_requests_are_answered() -> None:
         NoisyCopies(count=0)
     with pytest.raises(ValueError, match="lower grid"):
         ShuffledPatches(grid=9)(torch.zeros(1, 3, 8, 8))
+
+
+@pytest.mark.parametrize("make", [*MAKERS, AlteredCopies, lambda count: Strangers()])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_images_of_any_precision(make, dtype, images) -> None:  # type: ignore[no-untyped-def]
+    for seed in range(3):
+        made = make(2)(images.to(dtype), generator=torch.Generator().manual_seed(seed))
+        made = made[0] if isinstance(made, tuple) else made
+        assert made.dtype == dtype
+        assert made.isfinite().all()
+
+
+@pytest.mark.parametrize("make", [ShiftedColours, AlteredCopies, Strangers])
+def test_clamping_what_is_no_photograph_is_refused(make, images) -> None:  # type: ignore[no-untyped-def]
+    make()(images + 0.2 * torch.randn_like(images).clamp(-2, 2))
+    for odd in (4 * images - 2, 255 * images):
+        with pytest.raises(ValueError, match=r"RGB in \[0, 1\]. Normalise inside the network"):
+            make()(odd)
+
+
+@pytest.mark.parametrize("make", [NoisyCopies, ShiftedColours, MixedContext, Strangers])
+@pytest.mark.usefixtures("as_users_call")
+def test_what_are_no_images_is_refused(make, images) -> None:  # type: ignore[no-untyped-def]
+    for odd in ((255 * images).byte(), images[0], images[:0]):
+        with pytest.raises(ValueError, match=r"at least one RGB image in \[0, 1\]"):
+            make()(odd)
+
+
+@pytest.mark.usefixtures("as_users_call")
+def test_what_is_no_generator_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"the variance -0\.1"):
+        NoisyCopies(variance=-0.1)
+    for odd in (NoisyCopies, torch.rand, Strangers()):
+        with pytest.raises(TypeError, match=r"such as NoisyCopies\(\)"):
+            MixedContext([ShiftedColours(), odd])  # type: ignore[list-item]

@@ -14,6 +14,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
+# how far noise may carry images out of [0, 1]
+_BEYOND = 0.5
+
 
 class Context(ABC):
     """A recipe for context images."""
@@ -27,6 +30,7 @@ class Context(ABC):
         self, images: Float[Tensor, "n k h w"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "m k h w"]:
         """Make `count` new images from a batch; the batch is not changed."""
+        _check_images(images)
         chosen = _choose(images, self.count, generator)
         return self.alter(chosen, images, generator)
 
@@ -51,6 +55,8 @@ class NoisyCopies(Context):
 
     def __init__(self, count: int = 1, variance: float = 0.1, clamp: bool = False) -> None:
         super().__init__(count)
+        if not variance >= 0:
+            raise ValueError(f"NoisyCopies got the variance {variance}; it wants one from 0 up.")
         self.variance, self.clamp = variance, clamp
 
     def alter(self, chosen: Tensor, images: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -103,6 +109,7 @@ class ShiftedColours(Context):
 
     def alter(self, chosen: Tensor, images: Tensor, generator: torch.Generator | None) -> Tensor:
         """Mix channels, bend the tone curve, blur."""
+        _check_range(chosen)
         m, k = chosen.shape[:2]
         mixing = torch.eye(k, dtype=chosen.dtype, device=chosen.device)
         mixing = mixing + 0.5 * self.strength * _normal((m, k, k), chosen, generator)
@@ -156,6 +163,7 @@ class Strangers:
         self, images: Float[Tensor, "n k h w"], generator: torch.Generator | None = None
     ) -> tuple[Float[Tensor, "n k h w"], Bool[Tensor, "n h w"]]:
         """New images, and where the strangers are; the batch is not changed."""
+        _check_images(images)
         n = len(images)
         others = _moved(_choose(images, n, generator), generator)
         others = self.colours.alter(others, images, generator).clamp(0, 1)
@@ -181,7 +189,8 @@ class FrequencyNoise(Context):
     def alter(self, chosen: Tensor, images: Tensor, generator: torch.Generator | None) -> Tensor:
         """Shape white noise in the Fourier domain, with the images' own mean and contrast."""
         h, w = chosen.shape[-2:]
-        white = _normal(chosen.shape, chosen, generator)
+        # half precision has no Fourier transform
+        white = _at_least_single(_normal(chosen.shape, chosen, generator))
         fy = torch.fft.fftfreq(h, device=chosen.device)[:, None]
         fx = torch.fft.rfftfreq(w, device=chosen.device)[None]
         frequency = torch.sqrt(fy.square() + fx.square()).clamp_min(1 / max(h, w))
@@ -189,7 +198,7 @@ class FrequencyNoise(Context):
         shaped = shaped - shaped.mean((-2, -1), keepdim=True)
         shaped = shaped / shaped.std((-2, -1), keepdim=True).clamp_min(1e-6)
         centre, contrast = chosen.mean((-2, -1), keepdim=True), chosen.std((-2, -1), keepdim=True)
-        return (1 - self.mix) * chosen + self.mix * (centre + contrast * shaped)
+        return (1 - self.mix) * chosen + self.mix * (centre + contrast * shaped.to(chosen.dtype))
 
 
 class MixedContext(Context):
@@ -216,6 +225,12 @@ class MixedContext(Context):
             raise ValueError(
                 f"MixedContext got {len(generators)} generators and "
                 f"{None if weights is None else len(weights)} weights; it wants one weight each."
+            )
+        odd = [part for part in generators if not isinstance(part, Context)]
+        if odd:
+            raise TypeError(
+                f"MixedContext got {odd[0]!r} among its generators; it wants context generators "
+                "that are made already, such as NoisyCopies()."
             )
         self.generators = tuple(generators)
         self.weights = torch.tensor(weights or [1.0] * len(generators))
@@ -246,6 +261,7 @@ class AlteredCopies(MixedContext):
 
     def alter(self, chosen: Tensor, images: Tensor, generator: torch.Generator | None) -> Tensor:
         """Each as one of the three, its values in [0, 1] like those of a photograph."""
+        _check_range(chosen)
         return super().alter(chosen, images, generator).clamp(0, 1)
 
 
@@ -255,6 +271,29 @@ class _Copies(Context):
     def alter(self, chosen: Tensor, images: Tensor, generator: torch.Generator | None) -> Tensor:
         """Nothing."""
         return chosen
+
+
+def _check_images(images: Tensor) -> None:
+    if images.ndim != 4 or not len(images) or not images.is_floating_point():
+        raise ValueError(
+            f"A context generator got images of shape {tuple(images.shape)} and type "
+            f"{images.dtype}; it wants at least one RGB image in [0, 1], floating-point of shape "
+            "(n, k, h, w). Of bytes take images / 255, of a single image images[None]."
+        )
+
+
+def _check_range(images: Tensor) -> None:
+    """Raise where clamping to [0, 1] would cut off more than noise."""
+    low, high = (float(value) for value in images.aminmax())
+    if low < -_BEYOND or high > 1 + _BEYOND:
+        raise ValueError(
+            f"A context generator that clamps to [0, 1] got images from {low:.3g} to {high:.3g}; "
+            "it wants RGB in [0, 1]. Normalise inside the network, as its first layer."
+        )
+
+
+def _at_least_single(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()
 
 
 def _choose(images: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
@@ -281,7 +320,7 @@ def _blobs(shares: Tensor, images: Tensor, generator: torch.Generator | None) ->
     """Masks (n, h, w) of these shares of the pixels, cut along level lines of smooth noise."""
     n, _, h, w = images.shape
     field = _smooth_noise(n, h, w, images, generator)
-    pairs = zip(field.flatten(1).float(), shares, strict=True)
+    pairs = zip(field.flatten(1).float(), shares.float(), strict=True)
     level = torch.stack([torch.quantile(values, 1 - share) for values, share in pairs])
     return field > level.to(field.dtype)[:, None, None]
 
