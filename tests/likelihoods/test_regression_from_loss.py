@@ -1,6 +1,7 @@
 """from_loss: what it finds, what it refuses, and that it reproduces the built-in classes."""
 
 import math
+import pickle
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from onesigma.likelihoods.berhu import BerHu
 from onesigma.likelihoods.gaussian import Gaussian
 from onesigma.likelihoods.gibbs import from_loss
 from onesigma.likelihoods.laplace import Laplace
+from onesigma.prediction.special import log_phi
 
 
 def l1(u):
@@ -23,6 +25,10 @@ def l2(u):
 
 def reverse_huber(u):
     return torch.where(u.abs() <= 0.75, u.abs(), (u.square() + 0.75**2) / 1.5)
+
+
+def student(u):
+    return 3 * torch.log1p(u.square() / 5)
 
 
 BUILT_IN = {"l1": (l1, Laplace()), "l2": (l2, Gaussian()), "berhu": (reverse_huber, BerHu(0.75))}
@@ -111,7 +117,7 @@ def test_refusals_say_why(loss, reason):
 
 def test_student_noise_is_accepted():
     # ½(ν + 1) log(1 + u²/ν), ν = 5: variance ν/(ν - 2)
-    noise = from_loss(lambda u: 3 * torch.log1p(u.square() / 5)).noise
+    noise = from_loss(student).noise
     normaliser = math.sqrt(5 * math.pi) * math.gamma(2.5) / math.gamma(3)
     assert noise.variance == pytest.approx(5 / 3, rel=1e-6)
     assert noise.log_normaliser == pytest.approx(math.log(normaliser), abs=1e-8)
@@ -149,3 +155,47 @@ def test_no_exponential_moment_is_infinite():
         [-math.log1p(-0.25), -math.log1p(-(0.99**2))], rel=1e-6
     )
     assert got[2] == math.inf
+
+
+@pytest.mark.parametrize("tau", [0.01, 0.3, 1.0, 3.0, 10.0])
+@pytest.mark.parametrize("name", ["l1", "l2"])
+def test_ten_deviations_away(name, tau):
+    """Where the noise given y is far from y - f: most of what is far is the Gaussian's doing."""
+    loss, built_in = BUILT_IN[name]
+    ours, theirs = from_loss(loss).noise, built_in.predictive_noise()
+    x = math.hypot(tau, math.sqrt(theirs.variance)) * torch.linspace(-10, 10, 201)
+    for dtype in (torch.float32, torch.float64):
+        at = x.to(dtype), torch.full_like(x, tau, dtype=dtype)
+        torch.testing.assert_close(ours.log_pdf(*at), theirs.log_pdf(*at), rtol=0, atol=1e-4)
+        torch.testing.assert_close(ours.log_tails(*at), theirs.log_tails(*at), rtol=0, atol=1e-4)
+
+
+def test_noise_with_heavy_tails_far_away():
+    """Two minima: x is an outlier of the noise, or of the Gaussian. Against a fine sum."""
+    noise = from_loss(student).noise
+    e = torch.linspace(-300, 300, 600_001, dtype=torch.float64)
+    density = -student(e) - noise.log_normaliser + math.log(1e-3)
+    for tau, far in ((0.3, 40.0), (1.0, 40.0), (3.0, 12.0), (10.0, 30.0), (10.0, 200.0)):
+        x, width = (torch.tensor([value], dtype=torch.float64) for value in (far, tau))
+        expected = (density + log_phi((x - e) / width) - width.log()).logsumexp(0)
+        assert abs(float(noise.log_pdf(x, width) - expected)) < 1e-2
+
+
+@pytest.mark.parametrize("name", ["huber", "log_cosh", "charbonnier"])
+def test_named_losses_can_be_pickled(name):
+    likelihood = from_loss(name)
+    again = pickle.loads(pickle.dumps(likelihood))
+    u = torch.linspace(-3, 3, 7)
+    torch.testing.assert_close(again.noise.loss(u), likelihood.noise.loss(u))
+
+
+@pytest.mark.slow
+def test_densities_export():
+    class Density(torch.nn.Module):
+        def forward(self, x, tau):
+            return noise.log_pdf(x, tau)
+
+    noise = from_loss("huber").noise
+    inputs = torch.linspace(-9, 9, 5), torch.linspace(0.1, 4, 5)
+    exported = torch.export.export(Density(), inputs).module()
+    torch.testing.assert_close(exported(*inputs), noise.log_pdf(*inputs))

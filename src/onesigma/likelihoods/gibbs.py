@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -19,16 +20,19 @@ from onesigma.prediction.special import gauss_legendre, log_phi, ndtr
 
 # the Gaussian is followed this many standard deviations: 2e-9 of its mass is left out
 _WINDOW = 6.0
+# the bracket of the most probable noise shrinks at most so often
+_HALVINGS = 40
 _TABLE = 8192
 
 
 class NoiseConstants(NamedTuple):
-    """Log Z₀, E e, Var e, and t* below which exp(t e) has a mean (the slope of ℓ at infinity)."""
+    """Log Z₀, E e, Var e, t* below which exp(t e) has a mean (the slope of ℓ at infinity), mode."""
 
     log_normaliser: float
     mean: float
     variance: float
     steepest: float
+    mode: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,26 +115,56 @@ class GibbsNoise(Noise):
         return torch.where(t < self.constants.steepest, total - self.log_normaliser, torch.inf)
 
     def log_pdf(self, x: Tensor, tau: Tensor) -> Tensor:
-        """Log of E exp(-ℓ(x - τn))/Z₀."""
-        total = torch.full_like(x, -torch.inf)
-        for offset, weight in _pieces(x, tau, self.knots):
+        """Log of E exp(-ℓ(x - τn))/Z₀, over e* ± 6τ."""
+        total, shift = torch.full_like(x, -torch.inf), self._shift(x, tau)
+        for offset, weight in _pieces(x - shift, tau, self.knots):
+            gap = offset - shift
             log_weight = (weight / tau).clamp(min=torch.finfo(x.dtype).tiny).log()
-            value = log_weight + log_phi(offset / tau) - self.loss(x + offset)
+            value = log_weight + log_phi(gap / tau) - self.loss(x + gap)
             total = torch.logaddexp(total, torch.logsumexp(value, 0))
         return total - self.log_normaliser
 
     def log_tails(self, x: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
-        """P(X ≤ x) = P(e ≤ x - 6τ) + ∫ p(e) Φ((x - e)/τ) de over x ± 6τ, and its mirror image."""
+        """P(X ≤ x) = P(e ≤ a)Φ((x - a)/τ) + ∫ p(e) Φ((x - e)/τ) de from a = e* - 6τ to e* + 6τ.
+
+        P(X > x) is its mirror image.
+        """
         e, lower, upper = self.table.to(x)
-        below = _interpolate(x - _WINDOW * tau, e, lower).exp()
-        above = _interpolate(x + _WINDOW * tau, e, upper).exp()
-        for offset, weight in _pieces(x, tau, self.knots):
-            mass = weight * (-self.loss(x + offset) - self.log_normaliser).exp()
-            share = ndtr(-offset / tau)
-            below = below + (mass * share).sum(0)
-            above = above + (mass * ndtr(offset / tau)).sum(0)
+        shift = self._shift(x, tau)
+        left, right = -shift - _WINDOW * tau, -shift + _WINDOW * tau
+        below = _interpolate(x + left, e, lower).exp() * ndtr(-left / tau)
+        above = _interpolate(x + right, e, upper).exp() * ndtr(right / tau)
+        for offset, weight in _pieces(x - shift, tau, self.knots):
+            gap = offset - shift
+            mass = weight * (-self.loss(x + gap) - self.log_normaliser).exp()
+            below = below + (mass * ndtr(-gap / tau)).sum(0)
+            above = above + (mass * ndtr(gap / tau)).sum(0)
         tiny = torch.finfo(x.dtype).tiny
         return below.clamp(tiny, 1).log(), above.clamp(tiny, 1).log()
+
+    @torch.no_grad()
+    def _shift(self, x: Tensor, tau: Tensor) -> Tensor:
+        """From x back to e*, the most probable noise given x: least h = ℓ(e) + (x - e)²/2τ².
+
+        By bisection from x to the mode of the noise. Where h has two minima, the lower one.
+        """
+        whole = torch.where(x.isfinite(), x - self.constants.mode, 0.0)
+        side, step = whole.sign(), tau / 16
+
+        def h(shift: Tensor) -> Tensor:
+            return self.loss(x - side * shift) + 0.5 * (shift / tau).square()
+
+        low, high = torch.zeros_like(x), whole.abs()
+        for _ in range(_halvings(high / step)):
+            middle = 0.5 * (low + high)
+            # h(middle + step) - h(middle), the squares by hand: they keep their digits
+            change = self.loss(x - side * (middle + step)) - self.loss(x - side * middle)
+            change = change + step / tau * ((middle + 0.5 * step) / tau)
+            rises = change > 0
+            low, high = torch.where(rises, low, middle), torch.where(rises, middle, high)
+        shifts = torch.stack([low, torch.zeros_like(x), whole.abs()])
+        best = torch.stack([h(shift) for shift in shifts]).argmin(0, keepdim=True)
+        return side * shifts.gather(0, best)[0]
 
 
 class Gibbs(RegressionLikelihood):
@@ -202,8 +236,8 @@ def from_loss(loss: Loss | str, width: float = 1.0) -> Gibbs:
     if isinstance(loss, str):
         if loss not in _NAMED:
             raise ValueError(f"from_loss got {loss!r}; by name it knows {sorted(_NAMED)}.")
-        named, name = _NAMED[loss], loss
-        return Gibbs(_analyse(lambda u: named(u, width)), f"{name}, width {width:g}")
+        # not a local function, so that the likelihood can be pickled
+        return Gibbs(_analyse(partial(_NAMED[loss], width=width)), f"{loss}, width {width:g}")
     loss_analysis.check_signature(loss)
     noise = _analyse(loss)
     if abs(noise.mean) > 1e-6 * math.sqrt(noise.variance):
@@ -236,6 +270,7 @@ def _analyse(loss: Loss) -> GibbsNoise:
     loss_knots = loss_analysis.refine(shape, sorted({*ends, *seeds}), 1e-7)
     z, first, second = _integrate(moments, knots)
     mean = first / z
+    table = _cdf_table(lambda u: moments(u)[0] / z, knots)
     return GibbsNoise(
         function=loss,
         constants=NoiseConstants(
@@ -243,12 +278,21 @@ def _analyse(loss: Loss) -> GibbsNoise:
             mean=0.0 if abs(mean) < 1e-10 * math.sqrt(second / z) else mean,
             variance=second / z - mean * mean,
             steepest=_final_slope(loss, right),
+            mode=float(table[0][loss(table[0]).argmin()]),
         ),
         kinks=tuple(kinks),
         loss_knots=tuple(loss_knots[1:-1]),
         knots=tuple(knots),
-        table=_cdf_table(lambda u: moments(u)[0] / z, knots),
+        table=table,
     )
+
+
+def _halvings(steps: Tensor) -> int:
+    """How often to halve brackets of so many steps until they are narrower than one."""
+    if torch.compiler.is_compiling():
+        return _HALVINGS
+    most = float(steps.amax()) if steps.numel() else 0.0
+    return min(math.ceil(math.log2(1 + most)), _HALVINGS)
 
 
 def _integrate(function: Loss, knots: list[float]) -> tuple[float, ...]:
