@@ -241,3 +241,14 @@ def test_sweep_and_recursion_invert(n) -> None:  # type: ignore[no-untyped-def]
     torch.testing.assert_close(inverse @ matrices, identity)
     torch.testing.assert_close(pivots.log().sum(0), torch.linalg.slogdet(matrices).logabsdet)
     torch.testing.assert_close(logdet, torch.linalg.slogdet(matrices).logabsdet)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_what_is_no_number_is_called_so(bad: float) -> None:
+    ones = torch.ones(3, 2, 4, 5)
+    factor = torch.zeros(3, 1, 2, 4, 5)
+    p = GaussianField(ones, LowRankCovariance(factor.clone(), ones))
+    factor[1, 0, 1, 2, 3] = bad
+    q = GaussianField(ones, LowRankCovariance(factor, ones))
+    with pytest.raises(NotPositiveDefiniteError, match=r"NaN.*output 1, pixel \(2, 3\).*image 1"):
+        kl_divergence(q, p)

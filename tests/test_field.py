@@ -54,7 +54,7 @@ def test_slices_and_marginals() -> None:
     torch.testing.assert_close(f[1:3].variance, f.variance[1:3])
     assert isinstance(f.marginals().covariance, MarginalCovariance)
     torch.testing.assert_close(f.marginals().variance, f.variance)
-    with pytest.raises(TypeError, match=r"field\[i : i \+ 1\]"):
+    with pytest.raises(TypeError, match=r"write \[i : i \+ 1\]"):
         f[0]  # type: ignore[index]
 
 

@@ -70,6 +70,7 @@ NAMES = [
     "networks",
     "prior_report",
     "report",
+    "tiling",
     "training",
     "training_divergence",
     "unlabelled_divergence",

@@ -221,3 +221,17 @@ def test_too_little_memory_says_how_much() -> None:
 def test_tiles_that_cannot_work_are_refused(tile: tuple[int, int], overlap: int) -> None:
     with pytest.raises(ValueError, match="multiples of the stride"):
         predict_tiled(convolutional(1), torch.rand(1, 3, 256, 256).double(), tile, overlap)
+
+
+@pytest.mark.usefixtures("as_users_call")
+def test_what_cannot_be_tiled_is_explained() -> None:
+    model, image = nn.Conv2d(3, 1, 1), torch.rand(1, 3, 64, 64)
+    for arguments, said in {
+        (image[0], (32, 32)): "image\\[None\\]",
+        (image, 96): r"tile=96; it wants rows and columns",
+        (image, (32, 32)): "a Conv2d in training mode",
+    }.items():
+        with pytest.raises(ValueError, match=said):
+            predict_tiled(model, *arguments)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="a VariationalGP in training mode"):
+        predict_tiled(VariationalGP(model, 1).train().marginals, image)

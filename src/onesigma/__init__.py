@@ -1,8 +1,8 @@
 """Per-pixel epistemic and aleatoric uncertainty for dense vision networks, in one forward pass.
 
 The names below are the public API. The core (fields, priors, likelihoods, posterior, objective) is
-imported with the package; `networks`, `baselines`, `data`, `metrics`, `training` and `report` are
-imported when first used.
+imported with the package; `networks`, `baselines`, `data`, `metrics`, `tiling`, `training` and
+`report` are imported when first used.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from onesigma.priors import CNNGPPrior, PriorReport, SampledPrior, prior_report
 from onesigma.wrap import wrap
 
 if TYPE_CHECKING:
-    from onesigma import baselines, data, metrics, networks, report, training
+    from onesigma import baselines, data, metrics, networks, report, tiling, training
     from onesigma.training import load
 
 __version__ = "0.1.0"
@@ -110,13 +110,14 @@ __all__ = [
     "networks",
     "prior_report",
     "report",
+    "tiling",
     "training",
     "training_divergence",
     "unlabelled_divergence",
     "wrap",
 ]
 
-_ROOMS = ("baselines", "data", "metrics", "networks", "report", "training")
+_ROOMS = ("baselines", "data", "metrics", "networks", "report", "tiling", "training")
 
 
 def __getattr__(name: str) -> Any:

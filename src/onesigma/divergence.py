@@ -337,6 +337,13 @@ def _diagnosis(
     _, channels, height, width = field.covariance.shape
     position = ((0 if channels == 1 else c) * height + h) * width + w
     matrix = field.covariance.blocks(slice(position, position + 1))[..., 0].detach().double()
+    if not bool(matrix.isfinite().all()):
+        image = int((~matrix.isfinite()).sum(0).argmax())
+        return (
+            f"The covariance of {name} is no number (NaN or infinite) at output {c}, pixel "
+            f"({h}, {w}) (and {count - 1} other outputs), image {image}: look for NaN in the "
+            "images, then in the weights, which a step that was too long may have broken."
+        )
     image = _first_dependent(matrix + jitter * torch.eye(len(matrix), dtype=torch.float64))
     correlation = (
         matrix[image] / (matrix.diagonal() * matrix[image, image]).clamp_min(1e-300).sqrt()

@@ -52,11 +52,7 @@ class GaussianField:
 
     def __getitem__(self, images: slice) -> GaussianField:
         """The field of these images alone, with their joint covariance."""
-        if not isinstance(images, slice):
-            raise TypeError(
-                f"A GaussianField is cut by a slice over images, got {images!r}; "
-                "for one image write field[i : i + 1]."
-            )
+        check_slice(self, images)
         return GaussianField(self.mean[images], self.covariance[images])
 
     def at(self, rows: slice, cols: slice) -> GaussianField:
@@ -111,6 +107,15 @@ class GaussianField:
         root = torch.linalg.cholesky(covariance.blocks().movedim((0, 1), (-2, -1)))
         noise = self._noise((num, *self.mean.shape[1:], len(self), 1), generator)
         return (root @ noise).squeeze(-1).movedim(-1, 1)
+
+
+def check_slice(of: object, images: object) -> None:
+    """Raise unless images are chosen by a slice, which keeps their axis."""
+    if not isinstance(images, slice):
+        raise TypeError(
+            f"A {type(of).__name__} is cut by a slice over images, got {images!r}; "
+            "for one image write [i : i + 1]."
+        )
 
 
 def cat(fields: Sequence[GaussianField]) -> GaussianField:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -65,6 +65,7 @@ def predict_tiled(
         multiple: sides are padded to multiples of this by repeating the border, and the results
             cut back, for networks that do not do so themselves; a divisor of `stride`.
     """
+    _check(marginals, images, tile)
     h, w = images.shape[2:]
     padded = functional.pad(images, (0, -w % multiple, 0, -h % multiple), mode="replicate")
     size = (padded.shape[2], padded.shape[3])
@@ -78,6 +79,24 @@ def predict_tiled(
         torch.cat(parts)[..., :h, :w].contiguous() for parts in zip(*maps, strict=True)
     )
     return GaussianField(mean, MarginalCovariance(variance)), log_scale
+
+
+def _check(marginals: Marginals, images: Tensor, tile: object) -> None:
+    if images.ndim != 4:
+        raise ValueError(
+            f"predict_tiled got images of shape {tuple(images.shape)}; it wants (n, k, h, w). Of "
+            "a single image take image[None]."
+        )
+    if tile is not None and not (isinstance(tile, Sequence) and len(tile) == 2):
+        raise ValueError(
+            f"predict_tiled got tile={tile!r}; it wants rows and columns, such as tile=(256, 256)."
+        )
+    owner = getattr(marginals, "__self__", marginals)
+    if isinstance(owner, nn.Module) and owner.training:
+        raise ValueError(
+            f"predict_tiled got a {type(owner).__name__} in training mode, in which every tile "
+            "would be normalised by itself and change the running statistics; call .eval() first."
+        )
 
 
 def tile_spans(length: int, tile: int, overlap: int, stride: int) -> list[Span]:

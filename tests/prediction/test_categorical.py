@@ -126,3 +126,13 @@ def test_mixtures_refuse_what_is_none():
         CategoricalMixture([one, one], [1.0, -1.0])
     with pytest.raises(ValueError, match="zip"):
         CategoricalMixture([one, one], [1.0])
+
+
+@pytest.mark.parametrize("kind", [CategoricalPrediction, BernoulliPrediction])
+@pytest.mark.usefixtures("as_users_call")
+def test_images_are_chosen_by_a_slice(kind):
+    one = kind.from_logits(torch.zeros(2, 3, 1, 1))
+    mixture = CategoricalMixture if kind is CategoricalPrediction else BernoulliMixture
+    for law in (one, mixture([one, one])):
+        with pytest.raises(TypeError, match=f"{type(law).__name__} is cut by a slice"):
+            law[0]

@@ -14,6 +14,7 @@ from onesigma.likelihoods.berhu import BerHu
 from onesigma.likelihoods.gaussian import Gaussian
 from onesigma.likelihoods.gibbs import from_loss
 from onesigma.likelihoods.laplace import Laplace
+from onesigma.prediction.mixture import RegressionMixture
 from onesigma.prediction.transforms import Affine, Log
 
 
@@ -194,3 +195,23 @@ def test_log_unit_mean_by_sampling():
     y = np.exp(0.1 + 0.5 * z)
     assert unit.mean.item() == pytest.approx(y.mean(), abs=5 * y.std() / math.sqrt(len(y)))
     assert unit.variance.item() == pytest.approx(y.var(), rel=0.02)
+
+
+PREDICTIONS = [
+    predict(Gaussian()),
+    predict(from_loss("huber")),
+    predict(Laplace()).in_unit(Log()),
+    RegressionMixture([predict(Laplace()), predict(Laplace(), 0.1)]),
+]
+
+
+@pytest.mark.parametrize("law", PREDICTIONS, ids=lambda law: type(law).__name__)
+@pytest.mark.usefixtures("as_users_call")
+def test_levels_and_images_that_are_none(law):
+    for level in (90, 0, -0.1):
+        with pytest.raises(ValueError, match=f"the level {level}; level is a probability between"):
+            law.interval(level)
+    with pytest.raises(ValueError, match=r"levels of shape \(2, 3\) .* call it with each"):
+        law.quantile(torch.full((2, 3), 0.1))
+    with pytest.raises(TypeError, match=f"{type(law).__name__} is cut by a slice .* got 0"):
+        law[0]

@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from onesigma.field import check_slice
+
 # beartype has no Self
 _AnyStored = TypeVar("_AnyStored", bound="_Stored")
 _AnyMixture = TypeVar("_AnyMixture", bound="_Mixture")
@@ -130,6 +132,7 @@ class _Stored(LabelPrediction):
         return self._information
 
     def __getitem__(self: _AnyStored, images: slice) -> _AnyStored:
+        check_slice(self, images)
         return type(self)(self.probs[images], self.entropy[images], self._information[images])
 
 
@@ -224,6 +227,7 @@ class _Mixture(LabelPrediction):
         return (self.entropy - self.aleatoric).clamp_min(0)
 
     def __getitem__(self: _AnyMixture, images: slice) -> _AnyMixture:
+        check_slice(self, images)
         part = copy(self)
         part._parts = {name: values[images] for name, values in self._parts.items()}
         return part

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from onesigma.field import check_slice
 from onesigma.prediction.regression import LogPrediction, Moments, RegressionPrediction, levels
 from onesigma.prediction.solvers import (
     CRPS_LEVELS,
@@ -96,6 +97,7 @@ class RegressionMixture(RegressionPrediction):
         return self._average([member.aleatoric for member in self.members])
 
     def __getitem__(self, images: slice) -> RegressionMixture:
+        check_slice(self, images)
         return RegressionMixture([member[images] for member in self.members], self.weights)
 
     def in_unit(self, transform: Transform) -> RegressionPrediction:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from onesigma.field import check_slice
 from onesigma.prediction.noise import Noise, SymmetricNoise
 from onesigma.prediction.solvers import CRPS_LEVELS, crps_by_quadrature, one_by_one
 from onesigma.prediction.transforms import Affine, Log, Transform
@@ -111,7 +112,7 @@ class RegressionPrediction(ABC):
         Args:
             level: the probability inside, such as 0.9.
         """
-        return self.quantile(0.5 - 0.5 * level), self.quantile(0.5 + 0.5 * level)
+        return self.quantile(_tail(level)), self.quantile(0.5 + 0.5 * level)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +161,7 @@ class LocationScalePrediction(RegressionPrediction):
         return (y - self.location) / self.scale
 
     def __getitem__(self, images: slice) -> LocationScalePrediction:
+        check_slice(self, images)
         return LocationScalePrediction(
             self.location[images], self.spread[images], self.scale[images], self.noise
         )
@@ -206,7 +208,7 @@ class LocationScalePrediction(RegressionPrediction):
         """
         if not isinstance(self.noise, SymmetricNoise):
             return super().interval(level)
-        lower = self.quantile(0.5 - 0.5 * level)
+        lower = self.quantile(_tail(level))
         return lower, 2 * self.location - lower
 
     def crps(self, y: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
@@ -278,6 +280,7 @@ class LogPrediction(RegressionPrediction):
         return Moments(mean * factor - offset, epistemic * squared, aleatoric * squared)
 
     def __getitem__(self, images: slice) -> LogPrediction:
+        check_slice(self, images)
         return LogPrediction(self.inner[images], self.transform)
 
     def in_unit(self, transform: Transform) -> RegressionPrediction:
@@ -329,11 +332,31 @@ def levels(u: float | Tensor, like: Tensor) -> Tensor:
     What is computed from them is then in float64 too.
     """
     if isinstance(u, Tensor):
-        return u.to(like).expand_as(like)
+        return _spread(u, like)
     if not 0 < u < 1:
         raise ValueError(f"quantile got u={u}; it wants a probability between 0 and 1.")
     dtype = torch.float64 if u > _NEARLY_ALL else like.dtype
     return torch.full_like(like, u, dtype=dtype)
+
+
+def _spread(u: Tensor, like: Tensor) -> Tensor:
+    try:
+        return u.to(like).expand_as(like)
+    except RuntimeError as error:
+        raise ValueError(
+            f"quantile got levels of shape {tuple(u.shape)} for outputs of shape "
+            f"{tuple(like.shape)}; it wants one level, or levels that broadcast to the outputs. "
+            "For several call it with each."
+        ) from error
+
+
+def _tail(level: float) -> float:
+    """The mass on either side of a central interval."""
+    if not 0 < level < 1:
+        raise ValueError(
+            f"interval got the level {level}; level is a probability between 0 and 1, such as 0.9."
+        )
+    return 0.5 - 0.5 * level
 
 
 def _positive(y: Tensor) -> tuple[Tensor, Tensor]:
