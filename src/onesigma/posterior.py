@@ -199,10 +199,17 @@ def feature_channels(backbone: nn.Module) -> int:
 
 
 def black_image(network: nn.Module, size: int = 64) -> Float[Tensor, "1 k h w"]:
-    """A small one in RGB if a convolution takes that, else with the channels the first takes."""
+    """A small one in RGB, or with as many channels as the first convolution takes if it must be."""
+    rgb = torch.zeros(1, 3, size, size, **kind_of(network))
     taken = [part.in_channels for part in network.modules() if isinstance(part, nn.Conv2d)]
-    channels = 3 if 3 in taken or not taken else taken[0]
-    return torch.zeros(1, channels, size, size, **kind_of(network))
+    if not taken or taken[0] == 3:
+        return rgb
+    try:
+        with torch.no_grad(), evaluating(network), torch.random.fork_rng(devices=[]):
+            network(rgb)
+    except RuntimeError:
+        return rgb.new_zeros(1, taken[0], size, size)
+    return rgb
 
 
 def kind_of(network: nn.Module) -> dict[str, Any]:

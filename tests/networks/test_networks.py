@@ -15,6 +15,7 @@ from onesigma.networks import (
     fc_densenet_small,
     unet_small,
 )
+from onesigma.posterior import feature_channels
 
 SMALL = [fc_densenet_small, unet_small]
 TINY = [
@@ -178,3 +179,9 @@ def test_weights_are_he_uniform():
     bound = (6 / (weight.shape[1] * 9)) ** 0.5
     assert weight.abs().max() <= bound
     assert weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("make", [*SMALL, *TINY])
+def test_features_are_counted_by_one_pass(make) -> None:  # type: ignore[no-untyped-def]
+    network = make()
+    assert feature_channels(network) == network.out_channels

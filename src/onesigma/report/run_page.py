@@ -1,4 +1,4 @@
-"""The page of one run: its metrics, how training went, and pictures."""
+"""The page of one run: pictures, its metrics, and how training went."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def write_run_page(
     split = split or run.recipe.data.evaluate
     dataset = build_dataset(run.recipe.data, split, None)
     scales = scales_for(run.spec, high=run.largest_target)
-    sections = [] if metrics is None else [_metrics(metrics, split)]
+    sections = [_pictures(run, dataset, scales, shown, split)]
+    sections += [] if metrics is None else [_metrics(metrics, split)]
     curves = training_curves(run.folder.logs)
     sections += [Section("Training", curves=curves)] if curves else []
-    sections += [_pictures(run, dataset, scales, shown, split)]
     trained = run.recipe.description.partition(" Needs ")[0]
     page = Page(f"Run {run.path.name}", trained, sections, _GUIDE)
     return write_page(page, run.path / "report.html")
