@@ -9,7 +9,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-RUN = [ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "priors.md"]
+RUN = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{page}.md" for page in ("index", "priors", "scenes")),
+]
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
