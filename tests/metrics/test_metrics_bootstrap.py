@@ -108,6 +108,16 @@ def test_undefined_and_infinite_images():
     assert np.isnan(one["low"])
 
 
+@pytest.mark.parametrize("rule", ["pixels", "squares"])
+def test_an_image_that_spoils_the_mean_over_pixels_spoils_its_interval(rule):
+    rows = records([1.0, 2.0, 3.0, np.nan], [5, 5, 5, 0])
+    assert bootstrap_intervals(rows, {"x": rule})["x"]["value"] < 3
+    rows[3]["pixels"] = 1
+    assert np.isnan(bootstrap_intervals(rows, {"x": rule})["x"]["low"])
+    del rows[3]["x"]  # it was not asked
+    assert bootstrap_intervals(rows, {"x": rule})["x"]["value"] < 3
+
+
 def test_weights_are_drawn_with_replacement():
     weights = resample_weights(30, 500)
     assert (weights.sum(1) == 30).all()

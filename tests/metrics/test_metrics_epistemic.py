@@ -118,7 +118,9 @@ def test_images_one_by_one_are_shuffled_with_earlier_ones(regression):
     lost -= normal_nll(q.mean[2:], q.variance[2:], *rest)
     assert lost > 0.5
     assert suite.records[1]["nll_lost_by_shuffling"] == pytest.approx(lost, rel=1e-9)
-    assert suite.compute()["set"]["nll_lost_by_shuffling"] == pytest.approx(lost, rel=1e-9)
+    found = suite.compute()
+    assert found["set"]["nll_lost_by_shuffling"] == pytest.approx(lost, rel=1e-9)
+    assert found["intervals"]["nll_lost_by_shuffling"]["value"] == pytest.approx(lost, rel=1e-9)
 
 
 def test_all_earlier_images_are_equally_likely_to_lend_their_variance(monkeypatch):

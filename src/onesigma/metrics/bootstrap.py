@@ -123,8 +123,8 @@ def pooled_value(
 ) -> Float[Tensor, "b"]:
     """The value of sets in which image i occurs weights[b, i] times.
 
-    A mean over images leaves those out that have no value; one over pixels has none itself if an
-    image has pixels but no value.
+    A mean over images leaves those out whose value is undefined. One over pixels leaves those out
+    that were not asked for it; if the value of an image with pixels is undefined, so is the mean.
     """
     if not records:
         return weights.new_full((len(weights),), torch.nan)
@@ -134,7 +134,8 @@ def pooled_value(
     values = _column(records, name)
     if rule != "images":
         pixels = _column(records, "pixels")
-        if bool((values.isnan() & (pixels > 0)).any()):
+        asked = torch.tensor([name in record for record in records])
+        if bool((asked & values.isnan() & (pixels > 0)).any()):
             return weights.new_full((len(weights),), torch.nan)
         weights = weights * pixels
     if rule == "squares":
