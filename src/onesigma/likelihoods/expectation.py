@@ -91,8 +91,6 @@ class _ExpectedLogSumExp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, mean: Tensor, variance: Tensor) -> Tensor:
         value, *gradients = _over_pixels(gumbel.gradients, mean, variance, TRAINING_NODES)
-        # Jensen; the quadrature may err by less than a hundredth to either side
-        value = torch.maximum(value, mean.logsumexp(1))
         ctx.save_for_backward(*gradients)
         return value
 
