@@ -13,6 +13,7 @@ import onesigma
 ROOT = Path(onesigma.__file__).parent
 
 CORE = [
+    "precision",
     "block_inverse",
     "covariance",
     "field",

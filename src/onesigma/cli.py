@@ -254,6 +254,7 @@ def _load(options: Any) -> Any:
 
 
 def _predict(options: Any, rest: list[str]) -> int:
+    from onesigma.metrics.table import count_images
     from onesigma.report.maps import save_maps
     from onesigma.report.scales import scales_for
     from onesigma.training.predicting import predict_files
@@ -270,8 +271,7 @@ def _predict(options: Any, rest: list[str]) -> int:
     if done:
         for kind in ("prediction", "total", "epistemic", "aleatoric"):
             print(f"{kind:<10}  {_scale_text(getattr(scales, kind))}")
-        count = "1 image" if len(done) == 1 else f"{len(done)} images"
-        print(f"Maps and arrays of {count} are in {options.out}")
+        print(f"Maps and arrays of {count_images(len(done))} are in {options.out}")
     for path, reason in skipped:
         named = reason if str(path) in reason else f"{path}: {reason}"
         print(f"onesigma: skipped: {named}", file=sys.stderr)

@@ -14,6 +14,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
+from onesigma.precision import at_least_single
+
 # how far noise may carry images out of [0, 1]
 _BEYOND = 0.5
 
@@ -190,7 +192,7 @@ class FrequencyNoise(Context):
         """Shape white noise in the Fourier domain, with the images' own mean and contrast."""
         h, w = chosen.shape[-2:]
         # half precision has no Fourier transform
-        white = _at_least_single(_normal(chosen.shape, chosen, generator))
+        white = at_least_single(_normal(chosen.shape, chosen, generator))
         fy = torch.fft.fftfreq(h, device=chosen.device)[:, None]
         fx = torch.fft.rfftfreq(w, device=chosen.device)[None]
         frequency = torch.sqrt(fy.square() + fx.square()).clamp_min(1 / max(h, w))
@@ -290,10 +292,6 @@ def _check_range(images: Tensor) -> None:
             f"A context generator that clamps to [0, 1] got images from {low:.3g} to {high:.3g}; "
             "it wants RGB in [0, 1]. Normalise inside the network, as its first layer."
         )
-
-
-def _at_least_single(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()
 
 
 def _choose(images: Tensor, count: int, generator: torch.Generator | None) -> Tensor:

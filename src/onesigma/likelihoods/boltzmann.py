@@ -14,6 +14,7 @@ from onesigma.field import GaussianField
 from onesigma.likelihoods.base import Likelihood, check_log_scale, mask_labels
 from onesigma.likelihoods.expectation import expected_log_sum_exp, softmax_law
 from onesigma.likelihoods.sampling import sampled_log_sum_exp
+from onesigma.precision import at_least_single
 from onesigma.prediction.categorical import CategoricalPrediction
 
 Scale = Literal["class", "shared", "none"]
@@ -148,8 +149,7 @@ def rescaled(
         scale: "class", "shared" or "none" (then `log_scale` is not looked at).
         log_scale: log σ.
     """
-    if mean.dtype != torch.float64:
-        mean, variance = mean.float(), variance.float()
+    mean, variance = at_least_single(mean), at_least_single(variance)
     if scale == "none":
         return mean, variance
     channels = mean.shape[1] if scale == "class" else 1

@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from onesigma.likelihoods import gumbel, series
+from onesigma.precision import at_least_single
 
 
 class Nodes(NamedTuple):
@@ -44,7 +45,7 @@ def expected_log_sum_exp(
         mean: m.
         variance: v.
     """
-    mean, variance = _single(mean), _single(variance).clamp_max(1e19)
+    mean, variance = at_least_single(mean), at_least_single(variance).clamp_max(1e19)
     return _ExpectedLogSumExp.apply(mean, variance)
 
 
@@ -58,7 +59,7 @@ def softmax_law(
         mean: m.
         variance: v.
     """
-    mean, variance = _single(mean), _single(variance).clamp_max(1e19)
+    mean, variance = at_least_single(mean), at_least_single(variance).clamp_max(1e19)
     probs, entropy, information = _over_pixels(_pixel_law, mean, variance, PREDICTION_NODES)
     return probs, entropy, information
 
@@ -135,7 +136,3 @@ def _in_chunks(law: Law, pixels: Sequence[Tensor], nodes: int) -> tuple[Tensor, 
 def _chunks(*pixels: Tensor) -> Iterator[tuple[Tensor, ...]]:
     count = 1 + pixels[0].numel() // _CHUNK
     return zip(*(x.chunk(count, 1) for x in pixels), strict=True)
-
-
-def _single(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()

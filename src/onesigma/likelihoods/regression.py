@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from onesigma.field import GaussianField
 from onesigma.likelihoods.base import Likelihood, check_log_scale, mask_regression
+from onesigma.precision import at_least_single
 from onesigma.prediction.noise import Noise
 from onesigma.prediction.regression import MIN_VARIANCE_RATIO, LocationScalePrediction
 
@@ -50,8 +51,8 @@ class RegressionLikelihood(Likelihood):
     ) -> Float[Tensor, "n h w"]:
         """-ℓ((y - f)/σ) - log σ - log Z₀, summed over outputs, exactly 0 where not valid."""
         scale = _required(log_scale, self, f.shape).clamp(-MAX_LOG_SCALE, MAX_LOG_SCALE)
-        y, mask = mask_regression(_wide(target), valid, f.shape)
-        residual = y - _wide(f)
+        y, mask = mask_regression(at_least_single(target), valid, f.shape)
+        residual = y - at_least_single(f)
         scale = scale.expand_as(residual)
         with torch.no_grad():
             noise = self.training_noise(residual, torch.zeros_like(residual), scale, mask)
@@ -67,8 +68,8 @@ class RegressionLikelihood(Likelihood):
     ) -> Float[Tensor, "n h w"]:
         """-E_q ℓ((y - f)/σ) - log σ - log Z₀, summed over outputs, exactly 0 where not valid."""
         scale = _required(log_scale, self, q.mean.shape)
-        y, mask = mask_regression(_wide(target), valid, q.mean.shape)
-        mean, variance = _wide(q.mean), _wide(q.variance)
+        y, mask = mask_regression(at_least_single(target), valid, q.mean.shape)
+        mean, variance = at_least_single(q.mean), at_least_single(q.variance)
         scale = scale.expand_as(mean)
         with torch.no_grad():
             noise = self.training_noise(y - mean, variance, scale, mask)
@@ -80,9 +81,11 @@ class RegressionLikelihood(Likelihood):
     ) -> LocationScalePrediction:
         """∫ p(y | f) q(f) df: the noise convolved with a Gaussian."""
         log_scale = _required(log_scale, self, q.mean.shape).clamp(-MAX_LOG_SCALE, MAX_LOG_SCALE)
-        mean = _wide(q.mean)
+        mean = at_least_single(q.mean)
         scale = log_scale.exp().expand_as(mean)
-        return LocationScalePrediction(mean, _wide(q.variance), scale, self.predictive_noise())
+        return LocationScalePrediction(
+            mean, at_least_single(q.variance), scale, self.predictive_noise()
+        )
 
 
 class _ExpectedLogProb(torch.autograd.Function):
@@ -120,10 +123,6 @@ class _ExpectedLogProb(torch.autograd.Function):
         )
 
 
-def _wide(x: Tensor) -> Tensor:
-    return x if x.dtype in (torch.float32, torch.float64) else x.float()
-
-
 def _required(log_scale: Tensor | None, likelihood: Likelihood, outputs: Sequence[int]) -> Tensor:
     if log_scale is None:
         raise ValueError(
@@ -131,7 +130,7 @@ def _required(log_scale: Tensor | None, likelihood: Likelihood, outputs: Sequenc
             'of shape "n #c h w". A constant scale is torch.full((n, 1, h, w), math.log(sigma)).'
         )
     check_log_scale(log_scale, outputs)
-    return _wide(log_scale)
+    return at_least_single(log_scale)
 
 
 def _reduce(value: Tensor, mask: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from onesigma.likelihoods.base import mask_labels, mask_regression
+from onesigma.precision import at_least_single
 
 Counts = Mapping[str, Tensor]
 
@@ -120,7 +121,7 @@ def check_classes(maps: Float[Tensor, "n c h w"], classes: int | None = None) ->
 
 def class_pixels(probs: Float[Tensor, "n c h w"], index: Int[Tensor, "p"]) -> Float[Tensor, "c p"]:
     """Probabilities at these of the flattened pixels."""
-    return at_least_float32(probs.movedim(1, 0).flatten(1).index_select(1, index))
+    return at_least_single(probs.movedim(1, 0).flatten(1).index_select(1, index))
 
 
 def true_indices(mask: Bool[Tensor, "p"]) -> Int[Tensor, "i"]:
@@ -186,8 +187,3 @@ def map_pixels(valid: Bool[Tensor, "..."] | None, *maps: Tensor) -> tuple[Tensor
         return tuple(x.flatten() for x in maps)
     index = true_indices(valid.flatten())
     return tuple(x.flatten().index_select(0, index) for x in maps)
-
-
-def at_least_float32(values: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Half precision raised to float32, anything else as it came."""
-    return values if values.dtype == torch.float64 else values.float()

@@ -52,7 +52,8 @@ class RegressionMixture(RegressionPrediction):
     @property
     def _shares(self) -> Sequence[float]:
         weights = self.weights or [1.0] * len(self.members)
-        return [weight / sum(weights) for weight in weights]
+        total = sum(weights)
+        return [weight / total for weight in weights]
 
     def _average(self, values: Iterable[Tensor]) -> Tensor:
         return self._total(value[None] for value in values)
