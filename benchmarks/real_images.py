@@ -5,15 +5,17 @@
     python benchmarks/real_images.py score camvid NAME --root CAMVID --far NYUV2 --runs RUNS
     python benchmarks/real_images.py table camvid
 
-`plan` lists the runs, `train` makes one or goes on with it, `score` measures one (or "ensemble",
-"temperature") and keeps what it found for every image in `results/scores`, so that later runs can
-be compared with it; `table` compares all that is kept and writes `results/real_images_camvid.json`.
+`plan` lists the runs, `train` makes one or goes on with it, `score` measures one (or "ensemble", of
+labels also "temperature") and keeps what it found for every image in `results/scores`, so that
+later runs can be compared with it; `table` compares all that is kept and writes
+`results/real_images_camvid.json`.
 CamVid is trained without the sequence 0006R0, which is scored beside val; NYUv2 in five folds of
 train and val, the baselines in metres, a second seed as "METHOD-1"; "nyuv2_short" with the first
 settings of the recipe: in metres, 12 epochs, weight B/10N and a scale for every pixel;
 "camvid_before" and "nyuv2_before" with those that the recipes had before; "camvid_last" and
 "nyuv2_last" with the weights of the last step instead of their mean, in the bare logarithm of
 depth, with a variance that sees the last features alone and a noise learned on the training images.
+Single changes on CamVid are made without the scale of images, which the recipe got after them.
 """
 
 from __future__ import annotations
@@ -45,24 +47,35 @@ HELD_OUT = "0006R0"
 FOLDS = 5
 DEPTH_SIZE = (120, 160)
 SEEDS = 5  # the deterministic ones are the members of the ensemble
-PAPER = {
-    "likelihood.options.scale": "class",
+MEMBERS = 3  # of the ensemble of depth, heteroscedastic networks
+Settings = dict[str, Any]
+PAPER: Settings = {
     "prior.kernel": "paper",
-    "prior.mean": 1.0,
     "prior.scale": 1.0,
     "prior.noise": 0.1,
     "posterior.shared_factors": False,
     "posterior.context_statistics": "joint",
     "context.name": "noisy_copies",
     "posterior.variance": None,
-    "posterior.whole_image": False,
     "method.kl_stride": 1,
-    "method.context_weight": 1.0,
-    "method.unlabelled_weight": 0.0,
     "stages.kl_weight": 1.0,
 }
+# before the recipe of labels had a scale of images
+NO_SCALE: Settings = {
+    "likelihood.options.scale": "none",
+    "posterior.scale": None,
+    "method.noise_epochs": 0,
+}
+PAPER_LABELS: Settings = {
+    **PAPER,
+    **NO_SCALE,
+    "likelihood.options.scale": "class",
+    "prior.mean": 1.0,
+    "posterior.whole_image": False,
+    "method.context_weight": 1.0,
+    "method.unlabelled_weight": 0.0,
+}
 DROPOUT = {"method.name": "mc_dropout", "network.options.dropout": 0.1}
-Settings = dict[str, Any]
 CONTEXTS = ("noisy_copies", "shuffled_patches", "shifted_colours", "pasted_mixtures",
             "frequency_noise")  # fmt: skip
 # the recipe when ten labelled pixels counted as one unknown
@@ -85,6 +98,7 @@ FIRST_CHANGES: dict[str, Settings] = {
     "deterministic-warmup-5": {"method.name": "deterministic", "stages.optimiser.warmup": 5},
 }
 CHANGES: dict[str, Settings] = {
+    "ours-no-scale": {},
     "ours-ten-pixels": TEN_PIXELS,
     "ours-pixel": PIXEL,
     "ours-layer-distances": {"posterior.layer_distances": True},
@@ -119,6 +133,14 @@ METRES = {"transform.name": "affine"}
 # the recipe before its noise was that of a neighbourhood
 SHARP = {"posterior.scale_window": 1}
 SHORT = {"stages.epochs": 12, "stages.kl_weight": "data", "stages.correlated_pixels": 10}
+# the prior's mean of a half is that of depths from 0 to 10 m in units of 10 m
+PAPER_DEPTH: Settings = {
+    **PAPER, **PLAIN, **SHARP,
+    "prior.mean": 0.5,
+    "transform.name": "affine",
+    "transform.shift": 0.0,
+    "transform.scale": 10.0,
+}  # fmt: skip
 DEPTH_BASELINES: dict[str, Settings] = {
     "deterministic": {"method.name": "deterministic", "method.loss": "l1", **METRES},
     "heteroscedastic": {"method.name": "heteroscedastic", **METRES},
@@ -129,16 +151,17 @@ DEPTH_BASELINES: dict[str, Settings] = {
 def plan(task: str) -> dict[str, Settings]:
     """The runs by name, as settings on top of the recipe."""
     runs, (data, _, earlier) = PLANS[task](), task.partition("_")
-    common: Settings = dict(LAST_STEP) if earlier else {}
-    if earlier and data == "nyuv2":
-        common |= FIRST_DEPTH
+    common: Settings = {}
+    if earlier:
+        common = {**LAST_STEP, **(FIRST_DEPTH if data == "nyuv2" else NO_SCALE)}
     return {name: {**common, **settings} for name, settings in runs.items()}
 
 
 def _camvid() -> dict[str, Settings]:
-    unheard = {name: CHANGES[name] for name in ("ours-unlabelled-0", "ours-only-strangers")}
+    changes = {name: {**NO_SCALE, **settings} for name, settings in CHANGES.items()}
+    unheard = {name: changes[name] for name in ("ours-unlabelled-0", "ours-only-strangers")}
     left_out = _left_out({"ours": {}, **unheard})
-    runs = {**_compared(), **_seeded(CHANGES), **left_out, **_few("ours", {})}
+    runs = {**_compared(), **_seeded(changes), **left_out, **_few("ours-no-scale", NO_SCALE)}
     return _without_a_drive(runs)
 
 
@@ -163,7 +186,7 @@ def _compared() -> dict[str, Settings]:
             for seed in range(SEEDS)
         },
         **{f"dropout-{seed}": {"seed": seed, **DROPOUT} for seed in range(SEEDS)},
-        "paper-0": PAPER,
+        "paper-0": PAPER_LABELS,
     }
 
 
@@ -210,7 +233,11 @@ def _nyuv2() -> dict[str, Settings]:
     ours = {"ours": {}, "ours-by-heart": BY_HEART, "ours-one-metre": one_metre}
     compared = {**ours, **DEPTH_BASELINES}
     again = {f"{method}-1": {"seed": 1, **settings} for method, settings in compared.items()}
-    return _folds({**compared, **again, **changes})
+    members = {
+        f"heteroscedastic-{seed}": {"seed": seed, **DEPTH_BASELINES["heteroscedastic"]}
+        for seed in range(1, MEMBERS)
+    }
+    return _folds({**compared, **again, **members, **changes, "paper": PAPER_DEPTH})
 
 
 def _nyuv2_before() -> dict[str, Settings]:
@@ -286,8 +313,16 @@ def score_nyuv2(name: str, root: str, runs: Path, folds: Sequence[int]) -> dict[
     """One method over some folds: each image by the run that did not see it."""
     suite = RegressionSuite()
     for k in folds:
-        depth(load(runs / f"{name}-fold{k}").predict, unseen(root, k), suite)
+        depth(depth_predictor(name, runs, k), unseen(root, k), suite)
     return {"folds": suite.compute()}
+
+
+def depth_predictor(name: str, runs: Path, fold: int) -> Predict:
+    """The run of a fold, or several together."""
+    if name != "ensemble":
+        return load(runs / f"{name}-fold{fold}").predict
+    names = ["heteroscedastic", *(f"heteroscedastic-{seed}" for seed in range(1, MEMBERS))]
+    return DeepEnsemble([load(runs / f"{member}-fold{fold}") for member in names]).predict
 
 
 def unseen(root: str, fold: int) -> NYUv2:
@@ -374,7 +409,7 @@ def table(task: str) -> dict[str, Any]:
         },
         "against": {
             own: {split: compared(own, split) for split in splits}
-            for own in ("ours", "pixel", "ours-one-metre")
+            for own in ("ours", "ours-no-scale", "pixel", "ours-one-metre")
             if own in seeds
         },
     }

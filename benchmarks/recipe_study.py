@@ -31,6 +31,7 @@ from real_images import (
     HELD_OUT,
     LAST_STEP,
     METRES,
+    NO_SCALE,
     SHARP,
     TEN_PIXELS,
     Predict,
@@ -51,7 +52,8 @@ def camvid(settings: Mapping[str, str], options: argparse.Namespace) -> dict[str
     odd = settings.get("data.options.exclude_classes")
     name = _name(settings) + (f"-without-{odd}" if odd else "")
     fixed = {"data.root": options.root, "data.options.without_sequences": HELD_OUT}
-    train("camvid-small", options.runs / name, {**fixed, **LAST_STEP, **TEN_PIXELS, **settings})
+    search = {**fixed, **LAST_STEP, **NO_SCALE, **TEN_PIXELS}
+    train("camvid-small", options.runs / name, {**search, **settings})
     found = score_camvid(name, options.root, options.far, options.runs)
     line: dict[str, Any] = {}
     for split in ("held out", "val"):

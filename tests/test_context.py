@@ -154,6 +154,19 @@ def test_altered_copies_keep_their_places_and_a_third_of_them_all_values(images:
     assert nearest.float().mean() > 0.8
 
 
+def test_less_strength_alters_less(images: Tensor) -> None:
+    many = images.repeat(30, 1, 1, 1)
+    changes = []
+    for strength in (0.5, 1.0):
+        source = torch.Generator().manual_seed(0)
+        altered = AlteredCopies(strength=strength).alter(many.clone(), many, source)
+        changes.append((altered - many).abs().mean())
+    assert 0 < changes[0] < 0.8 * changes[1]
+    for strength in (0.0, 2.0, float("nan")):
+        with pytest.raises(ValueError, match=f"the strength {strength}; it wants one above 0"):
+            AlteredCopies(strength=strength)
+
+
 def test_bad_requests_are_answered() -> None:
     with pytest.raises(ValueError, match="at least one"):
         NoisyCopies(count=0)

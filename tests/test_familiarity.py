@@ -1,15 +1,27 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from onesigma.familiarity import Familiarity, distance, remembering, watching
+from onesigma.familiarity import (
+    MOST_LOG_SCALE,
+    SMALL,
+    Familiarity,
+    ImageScale,
+    distance,
+    remembering,
+    watching,
+)
 from onesigma.heads import HeadOptions
+from onesigma.likelihoods import Boltzmann
 from onesigma.posterior import VariationalGP
 from onesigma.wrap import wrap
 
 DISTANCES = HeadOptions(layer_distances=True)
+IMAGE_SCALE = HeadOptions(scale="image")
 
 
 def backbone() -> nn.Sequential:
@@ -75,6 +87,8 @@ def test_every_layer_is_watched_and_let_go() -> None:
 def test_a_network_without_memory_is_refused() -> None:
     with pytest.raises(ValueError, match=r"Conv2d has no batch normalisation.*whole_image"):
         Familiarity(nn.Conv2d(3, 4, 1))
+    with pytest.raises(ValueError, match=r'Conv2d has no batch.*scale "image".*scale: none'):
+        ImageScale(nn.Conv2d(3, 4, 1))
     with pytest.raises(ValueError, match="no batch normalisation"):
         VariationalGP(nn.BatchNorm2d(3, track_running_stats=False), 1, options=DISTANCES)
 
@@ -119,6 +133,66 @@ def test_a_wrapped_network_is_watched_too() -> None:
     nn.init.normal_(model.familiarity.out.weight)
     one, other = (model.marginals(scale * images())[0].variance for scale in (1, 4))
     assert not torch.allclose(one, other)
+
+
+def test_the_scale_of_an_image_against_loops() -> None:
+    torch.manual_seed(0)
+    scale, distances = ImageScale(backbone()), torch.rand(3, 2, 3)
+    assert torch.equal(scale(distances), torch.zeros(3, 1, 1, 1))
+    nn.init.normal_(scale.slopes)
+    nn.init.constant_(scale.start, 0.3)
+    for image, found in zip(distances.tolist(), scale(distances), strict=True):
+        line = 0.3
+        for contrast, stretch, shift in image:
+            seen = (contrast, math.log(stretch + SMALL), math.log(shift + SMALL))
+            line += sum(b * x for b, x in zip(scale.slopes.tolist(), seen, strict=True)) / 2
+        wanted = MOST_LOG_SCALE * math.tanh(line / MOST_LOG_SCALE)
+        assert found.item() == pytest.approx(wanted, rel=1e-5)
+    nn.init.constant_(scale.start, 1e9)
+    assert scale(distances).max() <= MOST_LOG_SCALE
+
+
+@pytest.mark.parametrize("build", [VariationalGP, wrap])
+def test_every_pixel_of_an_image_has_its_scale(build) -> None:  # type: ignore[no-untyped-def]
+    torch.manual_seed(0)
+    network = nn.Sequential(backbone(), nn.Conv2d(4, 2, 1))
+    model = build(network, 2, rank=3, options=IMAGE_SCALE)
+    assert model.image_scale is not None
+    assert model(images(2), context=images(1))[1].abs().max() == 0
+    nn.init.constant_(model.image_scale.slopes, 0.2)
+    together = torch.cat([images(2), 4 * images(1, seed=1)])
+    _, log_scale = model.eval()(together[:2], context=together[2:])
+    assert log_scale.shape == (3, 1, 13, 18)
+    assert all(torch.unique(image).numel() == 1 for image in log_scale)
+    assert log_scale[2].mean() > log_scale[:2].max()
+    torch.testing.assert_close(model.marginals(together)[1], log_scale)
+
+
+def test_images_far_from_training_become_as_unsure_as_their_labels() -> None:
+    """Bright images look alike to a squashing end, but their labels are drawn at random."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.BatchNorm2d(3), nn.InstanceNorm2d(3))
+    for _ in range(200):
+        network(images(16))
+    model = VariationalGP(network, 3, 1, options=IMAGE_SCALE).eval()
+    assert model.image_scale is not None
+    with torch.no_grad():
+        model.mean.weight.copy_(2 * torch.eye(3)[..., None, None])
+    seen = torch.cat([images(16), 10 * images(16)])
+    labels = model.marginals(seen)[0].mean.argmax(1)
+    labels[16:] = torch.randint(3, labels[16:].shape)
+    likelihood, optimiser = (
+        Boltzmann("shared"),
+        torch.optim.Adam(model.image_scale.parameters(), 0.02),
+    )
+    for _ in range(300):
+        fit = likelihood.expected_log_prob(labels, *model.marginals(seen))
+        optimiser.zero_grad()
+        (-fit.mean()).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    others = torch.cat([images(8, seed=1), 10 * images(8, seed=1)])
+    entropy = likelihood.predict(*model.marginals(others)).entropy.mean((1, 2))
+    assert entropy[:8].max() < 0.4 < 1.0 < entropy[8:].min()
 
 
 def test_what_the_last_features_forgot_is_learned_from_the_layers() -> None:

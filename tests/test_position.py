@@ -60,5 +60,6 @@ def test_it_starts_at_nothing_and_learns() -> None:
 
 
 def test_no_scale_has_no_position() -> None:
-    with pytest.raises(ValueError, match=r'scale_position is added.*"none"'):
-        HeadOptions(scale="none", scale_position=True)
+    for scale in ("none", "image"):
+        with pytest.raises(ValueError, match=rf'scale_position is added.*"{scale}"'):
+            HeadOptions(scale=scale, scale_position=True)  # type: ignore[arg-type]

@@ -29,6 +29,7 @@ OPTIONS = [
     HeadOptions(whole_image=True),
     HeadOptions(scale_window=5),
     HeadOptions(scale_position=True),
+    HeadOptions(scale="image", layer_distances=True),
 ]
 
 
@@ -49,8 +50,7 @@ def test_marginals_are_those_of_the_field(options, outputs) -> None:  # type: ig
     torch.testing.assert_close(marginal.mean, q.mean)
     torch.testing.assert_close(marginal.variance, q.variance)
     torch.testing.assert_close(same_scale, log_scale)
-    scales = {"output": outputs, "shared": 1, "none": 1}[options.scale]
-    assert log_scale.shape == (3, scales, 13, 18)
+    assert log_scale.shape == (3, outputs if options.scale == "output" else 1, 13, 18)
 
 
 def test_channels_are_those_of_the_paper() -> None:

@@ -165,7 +165,7 @@ def test_a_layer_without_feature_maps_is_explained(call, came) -> None:  # type:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_heads_are_of_the_network_s_kind(dtype: torch.dtype) -> None:
     """Their random start is that of float32, whatever the network is."""
-    options = HeadOptions(layer_distances=True, whole_image=True)
+    options = HeadOptions(layer_distances=True, whole_image=True, scale="image")
     net = nn.Sequential(nn.Conv2d(5, 4, 1), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 1)).to(dtype)
     for build in (wrap, VariationalGP):
         for part, start in ((net, dtype), (copy.deepcopy(net).float(), torch.float32)):

@@ -256,10 +256,16 @@ class AlteredCopies(MixedContext):
 
     Args:
         count: how many images.
+        strength: of colours and noise, above 0 and at most 1.5.
     """
 
-    def __init__(self, count: int = 1) -> None:
-        super().__init__([_Copies(), ShiftedColours(), FrequencyNoise(mix=0.6)], count)
+    def __init__(self, count: int = 1, strength: float = 1.0) -> None:
+        if not 0 < strength <= 1.5:
+            raise ValueError(
+                f"AlteredCopies got the strength {strength}; it wants one above 0 and at most 1.5."
+            )
+        colours, noise = ShiftedColours(strength=0.7 * strength), FrequencyNoise(mix=0.6 * strength)
+        super().__init__([_Copies(), colours, noise], count)
 
     def alter(self, chosen: Tensor, images: Tensor, generator: torch.Generator | None) -> Tensor:
         """Each as one of the three, its values in [0, 1] like those of a photograph."""

@@ -9,7 +9,8 @@ images; with m and v those of one image,
 
 say how far it is from them. A small network turns the three, of all layers, into one number that is
 added to log D. It is best learned when all else has been: the divergence at context images also
-teaches the features, and would no longer if it were paid so easily.
+teaches the features, and would no longer if it were paid so easily. The noise of an image may be a
+linear function of their means over layers: so few numbers that nothing is learned by heart.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 # distances below this count as none
 SMALL = 0.01
+# log σ of an image lies within this of 0
+MOST_LOG_SCALE = 1.5
 
 
 class OneNumber(nn.Module):
@@ -56,21 +59,50 @@ class Familiarity(OneNumber):
     """
 
     def __init__(self, network: nn.Module) -> None:
-        layers = len(remembering(network))
-        if not layers:
-            raise ValueError(
-                f"{type(network).__name__} has no batch normalisation with running statistics; "
-                "layer_distances reads how far an image is from them. Leave it off (in a recipe "
-                "posterior.layer_distances: false) and use whole_image, which reads the features "
-                "alone."
-            )
-        super().__init__(3 * layers)
+        super().__init__(3 * _layers(network))
 
     def forward(self, distances: Float[Tensor, "n l 3"]) -> Float[Tensor, "n 1 1 1"]:
         """From the contrasts and the logarithms of the others."""
-        contrast, squares = distances[..., :1], distances[..., 1:]
-        seen = torch.cat([contrast, (squares + SMALL).log()], -1).flatten(1)
-        return self.number(seen.to(self.hidden.weight.dtype))
+        return self.number(_logarithms(distances).flatten(1).to(self.hidden.weight.dtype))
+
+
+class ImageScale(nn.Module):
+    """Log σ of an image, linear in its distances averaged over layers; 0 at the start.
+
+    Args:
+        network: whose layers are watched; it is not kept.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        _layers(network)
+        self.slopes = nn.Parameter(torch.zeros(3))
+        self.start = nn.Parameter(torch.zeros(()))
+
+    def forward(self, distances: Float[Tensor, "n l 3"]) -> Float[Tensor, "n 1 1 1"]:
+        """Log σ = r tanh((a + b · mean of the distances) / r), the same for every pixel."""
+        seen = _logarithms(distances).mean(1).to(self.slopes.dtype)
+        line = self.start + seen @ self.slopes
+        return (MOST_LOG_SCALE * torch.tanh(line / MOST_LOG_SCALE))[:, None, None, None]
+
+
+def _layers(network: nn.Module) -> int:
+    """How many layers can be watched, at least one."""
+    layers = len(remembering(network))
+    if not layers:
+        raise ValueError(
+            f"{type(network).__name__} has no batch normalisation with running statistics; "
+            'layer_distances and scale "image" read how far an image is from them. In a recipe set '
+            "posterior.layer_distances: false, and for labels posterior.scale: null, "
+            "likelihood.options.scale: none and method.noise_epochs: 0; whole_image reads the "
+            "features alone."
+        )
+    return layers
+
+
+def _logarithms(distances: Float[Tensor, "n l 3"]) -> Float[Tensor, "n l 3"]:
+    """Contrasts as they are, the others from log SMALL up."""
+    return torch.cat([distances[..., :1], (distances[..., 1:] + SMALL).log()], -1)
 
 
 def remembering(network: nn.Module) -> list[_BatchNorm]:

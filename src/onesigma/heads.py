@@ -20,7 +20,7 @@ from torch.nn import functional
 from onesigma.familiarity import OneNumber
 from onesigma.position import COORDINATES, positions
 
-Scale = Literal["output", "shared", "none"]
+Scale = Literal["output", "shared", "image", "none"]
 Size = tuple[int, int]
 
 LOG_DIAGONAL_BOUNDS = (-14.0, 10.0)
@@ -31,7 +31,9 @@ class HeadOptions:
     """How features become a posterior.
 
     Attributes:
-        scale: log σ per output ("output", the paper), one per pixel ("shared"), or 0 ("none").
+        scale: log σ per output ("output", the paper), one per pixel ("shared"), one per image that
+            is learned from how far it is from the training images ("image", see `ImageScale`), or 0
+            ("none").
         shared_factors: one set of factors g for all outputs, which stay independent of each other:
             L + 3C channels instead of LC + 3C.
         stride: compute the factors on features averaged over stride × stride pixels of the image,
@@ -66,8 +68,8 @@ class HeadOptions:
     log_scale_bounds: tuple[float, float] = (-6.0, 3.0)
 
     def __post_init__(self) -> None:
-        if self.scale not in ("output", "shared", "none"):
-            raise ValueError(f'scale is "output", "shared" or "none", got {self.scale!r}.')
+        if self.scale not in ("output", "shared", "image", "none"):
+            raise ValueError(f'scale is "output", "shared", "image" or "none", got {self.scale!r}.')
         low, high = self.log_scale_bounds
         if not low < self.log_scale < high:
             raise ValueError(
@@ -80,10 +82,10 @@ class HeadOptions:
             )
         if self.scale_window < 1 or self.scale_window % 2 == 0:
             raise ValueError(f"scale_window is an odd number of pixels, got {self.scale_window}.")
-        if self.scale_position and self.scale == "none":
+        if self.scale_position and self.scale in ("image", "none"):
             raise ValueError(
-                'scale_position is added to log σ, but scale is "none"; it wants "output" or '
-                '"shared".'
+                f'scale_position is added to log σ of pixels, but scale is "{self.scale}"; it '
+                'wants "output" or "shared".'
             )
 
 
@@ -148,7 +150,7 @@ class CovarianceHeads(nn.Module):
         self.factor = nn.Conv2d(features, rank * self.channels, 1)
         self.log_diagonal = nn.Conv2d(features, outputs, 1)
         self.whole_image = WholeImage(features) if options.whole_image else None
-        scales = {"output": outputs, "shared": 1, "none": 0}[options.scale]
+        scales = {"output": outputs, "shared": 1}.get(options.scale, 0)
         self.log_scale = nn.Conv2d(features, scales, 1) if scales else None
         self.scale_position = Position(scales) if options.scale_position else None
         self._start_near_the_prior()
@@ -182,11 +184,15 @@ class CovarianceHeads(nn.Module):
         return self.min_diagonal + bend(head, LOG_DIAGONAL_BOUNDS).exp()
 
     def scale(
-        self, features: Float[Tensor, "n f a b"], size: Size | None = None
+        self,
+        features: Float[Tensor, "n f a b"],
+        of_image: Float[Tensor, "n 1 1 1"] | None = None,
+        size: Size | None = None,
     ) -> Float[Tensor, "n s h w"]:
-        """Log σ, bounded; zeros with one channel when there is none."""
+        """Log σ, bounded; with one channel that of the image, or zeros when there is none."""
         if self.log_scale is None:
-            return features.new_zeros(features.shape[0], 1, *(size or features.shape[2:]))
+            number = features.new_zeros(len(features), 1, 1, 1) if of_image is None else of_image
+            return number.expand(-1, -1, *(size or _size(features)))
         head = window_mean(_enlarged(self.log_scale(features), size), self.options.scale_window)
         if self.scale_position is not None:
             head = head + self.scale_position(head)

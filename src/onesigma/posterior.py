@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from onesigma.covariance import LowRankCovariance, MarginalCovariance
-from onesigma.familiarity import Familiarity, watching
+from onesigma.familiarity import Familiarity, ImageScale, watching
 from onesigma.field import GaussianField
 from onesigma.heads import CovarianceHeads, HeadOptions, Size
 from onesigma.modes import evaluating, explaining_lone_values, normalising_apart
@@ -26,14 +26,19 @@ WARM_STATISTICS = 30
 
 
 class Pass(NamedTuple):
-    """What one pass of the network found: features, mean, and what is added to log D, if it is.
+    """What one pass of the network found.
 
-    Features may be coarser than the mean, see `CovarianceHeads`.
+    Attributes:
+        features: may be coarser than the mean, see `CovarianceHeads`.
+        mean: of q.
+        unfamiliar: what is added to log D of an image, if it is.
+        log_scale: of an image, if it has one.
     """
 
     features: Float[Tensor, "n f a b"]
     mean: Float[Tensor, "n c h w"]
-    unfamiliar: Float[Tensor, "n 1 1 1"] | None
+    unfamiliar: Float[Tensor, "n 1 1 1"] | None = None
+    log_scale: Float[Tensor, "n 1 1 1"] | None = None
 
     @property
     def size(self) -> Size:
@@ -43,9 +48,9 @@ class Pass(NamedTuple):
     def followed_by(self, other: Pass) -> Pass:
         """The images of both."""
         features, mean = (torch.cat(pair) for pair in zip(self[:2], other[:2], strict=True))
-        if self.unfamiliar is None or other.unfamiliar is None:
-            return Pass(features, mean, None)
-        return Pass(features, mean, torch.cat([self.unfamiliar, other.unfamiliar]))
+        numbers = zip(self[2:], other[2:], strict=True)
+        joined = (None if a is None or b is None else torch.cat([a, b]) for a, b in numbers)
+        return Pass(features, mean, *joined)
 
 
 class FunctionalPosterior(nn.Module, ABC):
@@ -53,8 +58,8 @@ class FunctionalPosterior(nn.Module, ABC):
 
     Args:
         heads: from features to covariance and scale.
-        network: the one that passes read, watched for `HeadOptions.layer_distances`; subclasses
-            keep it.
+        network: the one that passes read, watched for `HeadOptions.layer_distances` and the scale
+            "image"; subclasses keep it.
         context_statistics: "running" sends context images through the network with the running
             normalisation statistics, so that odd images do not shift them and are seen as they will
             be at test time; "joint" puts them in one batch with the labelled images (the paper's
@@ -77,6 +82,7 @@ class FunctionalPosterior(nn.Module, ABC):
         # all else starts as it does without
         with torch.random.fork_rng(devices=[]):
             self.familiarity = Familiarity(network) if heads.options.layer_distances else None
+            self.image_scale = ImageScale(network) if heads.options.scale == "image" else None
         self.to(**kind_of(network))
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
@@ -96,28 +102,30 @@ class FunctionalPosterior(nn.Module, ABC):
             context: further images at which only the divergence is measured.
         """
         found = self._all_images(images, context)
-        features, mean, unfamiliar = found
+        features, mean, unfamiliar, log_scale = found
         diagonal = self.heads.diagonal(features, unfamiliar, found.size)
         covariance = LowRankCovariance(self.heads.factors(features, found.size), diagonal)
-        return GaussianField(mean, covariance), self.heads.scale(features, found.size)
+        return GaussianField(mean, covariance), self.heads.scale(features, log_scale, found.size)
 
     def marginals(
         self, images: Float[Tensor, "n k h w"]
     ) -> tuple[GaussianField, Float[Tensor, "n s h w"]]:
         """Mean and variance of each image on its own; the factors are never held at full size."""
         found = self._pass(images)
-        features, mean, unfamiliar = found
+        features, mean, unfamiliar, log_scale = found
         diagonal = self.heads.diagonal(features, unfamiliar, found.size)
         variance = self.heads.factor_variance(features, found.size) + diagonal
         field = GaussianField(mean, MarginalCovariance(variance))
-        return field, self.heads.scale(features, found.size)
+        return field, self.heads.scale(features, log_scale, found.size)
 
     def _pass(self, images: Tensor) -> Pass:
-        if self.familiarity is None:
-            return Pass(*self.features_and_mean(images), None)
+        judges = self.familiarity, self.image_scale
+        if not any(judges):
+            return Pass(*self.features_and_mean(images))
         with watching(self) as distances:
             features, mean = self.features_and_mean(images)
-        return Pass(features, mean, self.familiarity(distances.stacked(images)))
+        seen = distances.stacked(images)
+        return Pass(features, mean, *(None if judge is None else judge(seen) for judge in judges))
 
     def _all_images(self, images: Tensor, context: Tensor | None) -> Pass:
         if context is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +23,32 @@ FAMILIAR: dict[str, Any] = {"posterior__layer_distances": True}
 NOISE: dict[str, Any] = {"method__noise_epochs": 2, "posterior__scale_position": True}
 
 
+IMAGE_SCALE: dict[str, Any] = {
+    "likelihood__options": {"scale": "shared"},
+    "posterior__scale": "image",
+    "method__noise_epochs": 2,
+    "method__noise_strength": 0.5,
+}
+
+
 def recipe(**options: Any) -> Recipe:
     return tiny_recipe("scenes-depth", stages=STAGES, **options)
 
 
+def labels(**options: Any) -> Recipe:
+    return tiny_recipe(stages=STAGES, posterior__layer_distances=False, **options)
+
+
 @pytest.mark.parametrize(
-    ("options", "learned", "kept", "changed"),
+    ("recipe", "options", "learned", "kept", "changed"),
     [
-        (FAMILIAR, (".familiarity.",), ("mean", "aleatoric"), "epistemic"),
-        (NOISE, (".log_scale.", ".scale_position."), ("mean", "epistemic"), "aleatoric"),
+        (recipe, FAMILIAR, (".familiarity.",), ("mean", "aleatoric"), "epistemic"),
+        (recipe, NOISE, (".log_scale.", ".scale_position."), ("mean", "epistemic"), "aleatoric"),
+        (labels, IMAGE_SCALE, (".image_scale.",), (), "probs"),
     ],
 )
 def test_all_but_what_learns_there_stays(
+    recipe: Callable[..., Recipe],
     options: dict[str, Any],
     learned: tuple[str, ...],
     kept: tuple[str, ...],
@@ -85,6 +100,10 @@ def test_the_noise_comes_first_and_only_where_there_is_one_to_learn() -> None:
     assert kinds() == []
     assert kinds(**NOISE, **FAMILIAR) == [NoiseStage, FamiliarStage]
     assert kinds(**NOISE, method__name="heteroscedastic") == []
+    resolved = resolve(labels(**IMAGE_SCALE))
+    noise = with_late_stages(resolved, build_method(resolved)).stages[-1]
+    assert isinstance(noise, NoiseStage)
+    assert (noise.epochs, noise.strength, noise.average) == (2, 0.5, 0.0)
 
 
 def test_the_noise_is_learned_on_altered_images_and_their_own_targets(
@@ -128,6 +147,9 @@ def test_the_noise_is_learned_on_altered_images_and_their_own_targets(
         ("scenes-depth", {"method__noise_epochs": -1}),
         ("scenes-depth", {"method__noise_epochs": 3, "posterior__scale": "none"}),
         ("scenes-segmentation", {"method__noise_epochs": 3}),
+        ("scenes-segmentation", {**IMAGE_SCALE, "method__noise_epochs": 0}),
+        ("scenes-segmentation", {**IMAGE_SCALE, "likelihood__options": {"scale": "none"}}),
+        ("scenes-depth", {"method__noise_epochs": 3, "posterior__scale": "image"}),
     ],
 )
 def test_where_there_is_no_noise_to_learn_no_folder_is_left(

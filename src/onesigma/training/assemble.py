@@ -74,7 +74,8 @@ def _functional_vi(recipe: Recipe, backbone: nn.Module) -> FunctionalVI:
         backbone, outputs, posterior.rank, posterior.min_diagonal, options,
         posterior.context_statistics,
     )  # fmt: skip
-    for part in (q.familiarity, q.heads.scale_position if recipe.method.noise_epochs else None):
+    position = q.heads.scale_position if recipe.method.noise_epochs else None
+    for part in (q.familiarity, q.image_scale, position):
         if part is not None:
             # it has a stage of its own at the end
             part.requires_grad_(False)
@@ -98,15 +99,22 @@ def _likelihood(recipe: Recipe) -> Likelihood:
 
 
 def _check_noise(recipe: Recipe, likelihood: Likelihood, options: HeadOptions) -> None:
-    """Settings of the noise of a value; labels have none."""
+    """Refuse settings of a noise that is not there, and an image's scale that nothing teaches."""
     power, epochs = recipe.method.scale_power, recipe.method.noise_epochs
-    noisy = isinstance(likelihood, RegressionLikelihood) and options.scale != "none"
-    if not 0 <= power <= 1 or epochs < 0 or ((power or epochs) and not noisy):
+    values, scaled = isinstance(likelihood, RegressionLikelihood), options.scale != "none"
+    powerless = power and not (values and scaled)
+    if not 0 <= power <= 1 or epochs < 0 or powerless or (epochs and not scaled):
         raise ValueError(
             f"method got scale_power {power} and noise_epochs {epochs} with the likelihood "
             f"{recipe.likelihood.name} and the scale {options.scale}; it wants a power from 0 to 1 "
-            "and a number of epochs, and 0 for both where there is no noise of a value: for labels "
-            "and without a scale."
+            "and a number of epochs, both 0 without a scale, and no power for labels."
+        )
+    shared = isinstance(likelihood, Boltzmann) and likelihood.scale == "shared"
+    if options.scale == "image" and not (shared and epochs):
+        raise ValueError(
+            f"posterior.scale is image, with noise_epochs {epochs} and the likelihood "
+            f"{recipe.likelihood.name}; it wants labels whose likelihood.options.scale is shared, "
+            "and method.noise_epochs above 0, in which it is learned."
         )
 
 

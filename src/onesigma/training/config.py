@@ -116,9 +116,10 @@ class MethodConfig:
             none in training are reported as not known, also where every pixel has a label.
         scale_power: of functional VI of values: pixels count in the fit by σ to this power, from 0,
             the bound itself, to 1, where the mean learns from noisy pixels as from others.
-        noise_epochs: of functional VI of values: epochs at the end of training in which the noise
-            alone is learned once more, on images altered so that the mean does not know them by
-            heart (`AlteredCopies`); 0 for none.
+        noise_epochs: of functional VI with a scale: epochs at the end of training in which log σ
+            alone is learned (once more, but for the scale of images), on images altered so that
+            the mean does not know them by heart (`AlteredCopies`); 0 for none.
+        noise_strength: how much they are altered there.
     """
 
     name: MethodName = "functional_vi"
@@ -133,6 +134,7 @@ class MethodConfig:
     stranger_weight: float = 0.0
     scale_power: float = 0.0
     noise_epochs: int = 0
+    noise_strength: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -166,8 +168,10 @@ class PosteriorConfig:
     Attributes:
         rank: of the covariance between images (the paper's L).
         min_diagonal: added to its diagonal.
-        scale: log σ per output, shared by the outputs of a pixel, or none; null for what the
-            likelihood wants.
+        scale: log σ per output, shared by the outputs of a pixel, of the image, or none; null for
+            what the likelihood wants. That of the image, for labels whose likelihood has a shared
+            scale, is learned in `noise_epochs` alone from how far it is from the training images
+            at every batch normalisation, so that a label must go through f.
         shared_factors: one set of factors for all outputs.
         stride: of the factors, in pixels.
         whole_image: let the variance see the whole image, so that an odd one is unsure everywhere.
@@ -183,7 +187,7 @@ class PosteriorConfig:
 
     rank: int = 20
     min_diagonal: float = 1e-3
-    scale: Literal["output", "shared", "none"] | None = None
+    scale: Literal["output", "shared", "image", "none"] | None = None
     shared_factors: bool = True
     stride: int = 1
     whole_image: bool = False

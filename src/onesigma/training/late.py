@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from onesigma.context import AlteredCopies
-from onesigma.familiarity import Familiarity
+from onesigma.familiarity import Familiarity, ImageScale
 from onesigma.heads import CovarianceHeads
 from onesigma.training.config import Recipe, StageConfig
 from onesigma.training.method import Method
@@ -33,18 +33,27 @@ class LateStage(StageConfig, ABC):
         return images
 
 
+@dataclass(frozen=True)
 class NoiseStage(LateStage):
-    """Log σ, on images that the mean does not know by heart."""
+    """Log σ, on images that the mean does not know by heart.
+
+    Attributes:
+        strength: how much they are altered.
+    """
+
+    strength: float = 1.0
 
     @staticmethod
     def parts(method: Method) -> list[nn.Module]:
-        """The heads of log σ."""
+        """The heads of log σ, or what gives that of an image."""
+        of_images = [part for part in method.modules() if isinstance(part, ImageScale)]
         heads = [part for part in method.modules() if isinstance(part, CovarianceHeads)]
-        return [p for head in heads for p in (head.log_scale, head.scale_position) if p is not None]
+        pixels = [p for head in heads for p in (head.log_scale, head.scale_position)]
+        return [*of_images, *(part for part in pixels if part is not None)]
 
     def alter(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Altered so that their targets still hold."""
-        return AlteredCopies().alter(images, images, generator)
+        return AlteredCopies(strength=self.strength).alter(images, images, generator)
 
 
 class FamiliarStage(LateStage):
@@ -58,11 +67,15 @@ class FamiliarStage(LateStage):
 
 def with_late_stages(recipe: Recipe, method: Method) -> Recipe:
     """The recipe with such stages at its end if the method has parts that learn there."""
-    wanted = {NoiseStage: recipe.method.noise_epochs, FamiliarStage: FAMILIAR_EPOCHS}
-    last, changes = recipe.stages[-1], {"average": 0.0, "kl_rise": 0.0}
+    common = {**vars(recipe.stages[-1]), "average": 0.0, "kl_rise": 0.0}
+    how = recipe.method
+    wanted: dict[type[LateStage], dict[str, float]] = {
+        NoiseStage: {"epochs": how.noise_epochs, "strength": how.noise_strength},
+        FamiliarStage: {"epochs": FAMILIAR_EPOCHS},
+    }
     late = [
-        kind(**{**vars(last), **changes, "epochs": epochs})
-        for kind, epochs in wanted.items()
-        if epochs and kind.parts(method)
+        kind(**{**common, **own})
+        for kind, own in wanted.items()
+        if own["epochs"] and kind.parts(method)
     ]
     return replace(recipe, stages=[*recipe.stages, *late])
