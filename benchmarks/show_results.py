@@ -211,7 +211,7 @@ def comparison(
 
 
 def numbered(name: str) -> list[str]:
-    return [f"{name}-{seed}" for seed in range(9)]
+    return [f"{name}-{seed}" for seed in range(10)]
 
 
 def detection(results: Mapping[str, Any]) -> None:
