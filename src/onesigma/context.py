@@ -16,6 +16,8 @@ from torch.nn import functional
 
 from onesigma.precision import at_least_single
 
+# beyond it altered copies are mostly noise
+MOST_STRENGTH = 1.5
 # how far noise may carry images out of [0, 1]
 _BEYOND = 0.5
 
@@ -256,13 +258,14 @@ class AlteredCopies(MixedContext):
 
     Args:
         count: how many images.
-        strength: of colours and noise, above 0 and at most 1.5.
+        strength: of colours and noise, above 0 and at most `MOST_STRENGTH`.
     """
 
     def __init__(self, count: int = 1, strength: float = 1.0) -> None:
-        if not 0 < strength <= 1.5:
+        if not 0 < strength <= MOST_STRENGTH:
             raise ValueError(
-                f"AlteredCopies got the strength {strength}; it wants one above 0 and at most 1.5."
+                f"AlteredCopies got the strength {strength}; it wants one above 0 and at most "
+                f"{MOST_STRENGTH}."
             )
         colours, noise = ShiftedColours(strength=0.7 * strength), FrequencyNoise(mix=0.6 * strength)
         super().__init__([_Copies(), colours, noise], count)

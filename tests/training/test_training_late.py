@@ -150,11 +150,14 @@ def test_the_noise_is_learned_on_altered_images_and_their_own_targets(
         ("scenes-segmentation", {**IMAGE_SCALE, "method__noise_epochs": 0}),
         ("scenes-segmentation", {**IMAGE_SCALE, "likelihood__options": {"scale": "none"}}),
         ("scenes-depth", {"method__noise_epochs": 3, "posterior__scale": "image"}),
+        ("scenes-depth", {**NOISE, "method__noise_strength": 0.0}),
+        ("scenes-depth", {**NOISE, "method__noise_strength": 2.0}),
     ],
 )
-def test_where_there_is_no_noise_to_learn_no_folder_is_left(
+def test_where_the_noise_cannot_be_learned_no_folder_is_left(
     name: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match=f"noise_epochs {options['method__noise_epochs']}"):
+    told = f"noise_epochs {options['method__noise_epochs']}"
+    with pytest.raises(ValueError, match=f"{told}|noise_strength is"):
         train(tiny_recipe(name, **options), tmp_path / "run")
     assert not (tmp_path / "run" / "config.yaml").exists()

@@ -7,6 +7,7 @@ from torch import nn
 
 from onesigma.baselines import Baseline, Deterministic, Heteroscedastic, MCDropout
 from onesigma.baselines.deterministic import LossName
+from onesigma.context import MOST_STRENGTH
 from onesigma.heads import HeadOptions, Scale
 from onesigma.likelihoods import Boltzmann, Likelihood
 from onesigma.likelihoods.regression import RegressionLikelihood
@@ -108,6 +109,11 @@ def _check_noise(recipe: Recipe, likelihood: Likelihood, options: HeadOptions) -
             f"method got scale_power {power} and noise_epochs {epochs} with the likelihood "
             f"{recipe.likelihood.name} and the scale {options.scale}; it wants a power from 0 to 1 "
             "and a number of epochs, both 0 without a scale, and no power for labels."
+        )
+    if not 0 < recipe.method.noise_strength <= MOST_STRENGTH:
+        raise ValueError(
+            f"method.noise_strength is {recipe.method.noise_strength}; it wants a number above 0 "
+            f"and at most {MOST_STRENGTH}."
         )
     shared = isinstance(likelihood, Boltzmann) and likelihood.scale == "shared"
     if options.scale == "image" and not (shared and epochs):
