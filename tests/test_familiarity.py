@@ -11,7 +11,8 @@ from onesigma.familiarity import (
     SMALL,
     Familiarity,
     ImageScale,
-    distance,
+    distances,
+    moments,
     remembering,
     watching,
 )
@@ -30,6 +31,10 @@ def backbone() -> nn.Sequential:
         nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(),
         nn.Conv2d(6, 4, 1), nn.BatchNorm2d(4), nn.Tanh(),
     )  # fmt: skip
+
+
+def distance(layer: nn.BatchNorm2d, maps: Tensor) -> Tensor:
+    return distances([layer], [moments(maps)])[:, 0]
 
 
 def images(n: int = 3, seed: int = 0) -> Tensor:
@@ -51,6 +56,18 @@ def test_distances_against_loops() -> None:
         assert found[i].tolist() == pytest.approx([contrast, stretch, shift], rel=1e-3)
 
 
+def test_many_layers_at_once_are_each_alone() -> None:
+    torch.manual_seed(0)
+    layers = [nn.BatchNorm2d(c, eps=eps) for c, eps in ((2, 1e-5), (5, 1e-2), (1, 0.1))]
+    for layer in layers:
+        layer.running_mean = torch.randn(layer.num_features)
+        layer.running_var = torch.rand(layer.num_features)
+    maps = [torch.randn(3, layer.num_features, 7 - i, 5) for i, layer in enumerate(layers)]
+    together = distances(layers, [moments(each) for each in maps])
+    alone = [distance(layer, each) for layer, each in zip(layers, maps, strict=True)]
+    torch.testing.assert_close(together, torch.stack(alone, 1))
+
+
 def test_images_like_those_of_training_are_near() -> None:
     torch.manual_seed(0)
     layer = nn.BatchNorm2d(5, momentum=None)
@@ -67,14 +84,13 @@ def test_images_like_those_of_training_are_near() -> None:
 
 def test_every_layer_is_watched_and_let_go() -> None:
     network = backbone().eval()
-    with watching(network) as distances:
+    with watching(network) as found:
         network(images())
-    first = distances.stacked(images())
+    first = found.stacked(images())
     assert first.shape == (3, 2, 3)
     assert first[:, 1].abs().min() > 0
-    before = dict(distances.found)
     network(9 * images())
-    assert all(torch.equal(before[k], distances.found[k]) for k in before)
+    assert torch.equal(found.stacked(images()), first)
     with watching(network) as half:
         network[:3](images())
     torch.testing.assert_close(half.stacked(images())[:, 0], first[:, 0])
@@ -118,11 +134,11 @@ def test_features_are_read_and_not_shaped() -> None:
     model = VariationalGP(backbone(), 2, rank=3, options=DISTANCES).eval()
     assert model.familiarity is not None
     nn.init.normal_(model.familiarity.out.weight)
-    with watching(model) as distances:
+    with watching(model) as found:
         model.features_and_mean(images())
-    value = model.familiarity(distances.stacked(images()))
+    value = model.familiarity(found.stacked(images()))
     assert value.requires_grad
-    assert not distances.stacked(images()).requires_grad
+    assert not found.stacked(images()).requires_grad
 
 
 def test_a_wrapped_network_is_watched_too() -> None:

@@ -15,7 +15,7 @@ linear function of their means over layers: so few numbers that nothing is learn
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -112,52 +112,75 @@ def remembering(network: nn.Module) -> list[_BatchNorm]:
 
 
 class Distances:
-    """Contrast, stretch and shift of every image of one pass, filled while `watching`."""
+    """Contrast, stretch and shift of every image of one pass, filled while `watching`.
 
-    def __init__(self, layers: int) -> None:
+    Args:
+        layers: that are watched.
+    """
+
+    def __init__(self, layers: Sequence[_BatchNorm]) -> None:
         self.layers = layers
-        self.found: dict[int, Float[Tensor, "n 3"]] = {}
+        self.met: dict[int, tuple[Tensor, Tensor]] = {}
 
+    @torch.no_grad()
     def stacked(self, images: Float[Tensor, "n k h w"]) -> Float[Tensor, "n l 3"]:
         """Of all layers; 0 at those the pass did not meet."""
-        none = torch.zeros(len(images), 3, device=images.device)
-        return torch.stack([self.found.get(i, none) for i in range(self.layers)], 1)
+        stacked = torch.zeros(len(images), len(self.layers), 3, device=images.device)
+        if self.met:
+            met = [self.layers[number] for number in self.met]
+            stacked[:, list(self.met)] = distances(met, list(self.met.values()))
+        return stacked
 
 
 @contextmanager
 def watching(network: nn.Module) -> Iterator[Distances]:
     """Note the distances of the images that pass through the network meanwhile."""
     layers = remembering(network)
-    distances = Distances(len(layers))
+    found = Distances(layers)
 
-    def look(number: int, layer: _BatchNorm, maps: Tensor) -> None:
+    def look(number: int, maps: Tensor) -> None:
         if maps.ndim == 4:
-            distances.found[number] = distance(layer, maps)
+            found.met[number] = moments(maps)
 
     hooks = [
-        layer.register_forward_pre_hook(
-            lambda layer, inputs, number=number: look(number, layer, inputs[0])
-        )
+        layer.register_forward_pre_hook(lambda _, inputs, number=number: look(number, inputs[0]))
         for number, layer in enumerate(layers)
     ]
     try:
-        yield distances
+        yield found
     finally:
         for hook in hooks:
             hook.remove()
 
 
 @torch.no_grad()
-def distance(layer: _BatchNorm, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n 3"]:
-    """Contrast, stretch and shift of every image against what the layer remembers."""
-    assert layer.running_mean is not None
-    assert layer.running_var is not None
-    pixels = maps.detach().float().flatten(2)
-    mean = pixels.mean(2)
-    # E x² - (E x)²: far faster than torch.var, and far more exact than is needed
-    square = torch.linalg.vector_norm(pixels, dim=2).square() / pixels.shape[2]
+def moments(maps: Float[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
+    """E x and E x² over the pixels of every channel: far faster than torch.var."""
+    values, pixels = maps.detach().float(), maps.shape[2] * maps.shape[3]
+    return values.sum((2, 3)) / pixels, values.square().sum((2, 3)) / pixels
+
+
+def distances(
+    layers: Sequence[_BatchNorm], seen: Sequence[tuple[Tensor, Tensor]]
+) -> Float[Tensor, "n l 3"]:
+    """Contrast, stretch and shift of every image against what the layers remember.
+
+    All channels of all layers at once, since a pass meets many small ones.
+
+    Args:
+        layers: whose inputs were seen.
+        seen: the `moments` of these.
+    """
+    mean, square = (torch.cat(parts, 1) for parts in zip(*seen, strict=True))
+    channels = torch.tensor([part.shape[1] for part, _ in seen], device=mean.device)
+    small = mean.new_tensor([layer.eps for layer in layers]).repeat_interleave(channels)
+    remembered = torch.cat([layer.running_mean for layer in layers]).to(mean)  # type: ignore[misc]
+    known = torch.cat([layer.running_var for layer in layers]).to(mean) + small  # type: ignore[misc]
+    shift = (mean - remembered).square() / known
+    # E x² - (E x)² is far more exact than is needed
     variance = (square - mean.square()).clamp_min(0)
-    known = layer.running_var + layer.eps
-    shift = (mean - layer.running_mean).square() / known
-    contrast = 0.5 * ((variance + layer.eps) / known).log()
-    return torch.stack([contrast.mean(1), contrast.square().mean(1), shift.mean(1)], 1)
+    contrast = 0.5 * ((variance + small) / known).log()
+    each = torch.stack([contrast, contrast.square(), shift], -1)
+    owner = torch.arange(len(layers), device=mean.device).repeat_interleave(channels)
+    sums = each.new_zeros(len(mean), len(layers), 3).index_add_(1, owner, each)
+    return sums / channels[:, None]

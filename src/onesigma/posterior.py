@@ -122,9 +122,9 @@ class FunctionalPosterior(nn.Module, ABC):
         judges = self.familiarity, self.image_scale
         if not any(judges):
             return Pass(*self.features_and_mean(images))
-        with watching(self) as distances:
+        with watching(self) as found:
             features, mean = self.features_and_mean(images)
-        seen = distances.stacked(images)
+        seen = found.stacked(images)
         return Pass(features, mean, *(None if judge is None else judge(seen) for judge in judges))
 
     def _all_images(self, images: Tensor, context: Tensor | None) -> Pass:
