@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from onesigma.report.demo import DemoOptions, run_demo
 from onesigma.report.run_page import write_run_page
 from onesigma.report.scales import scales_for
 from onesigma.report.scenes_study import KINDS, image_auroc, study
+from onesigma.training.components import build_dataset
 from onesigma.training.run import load
 
 SMALL = DemoOptions(
@@ -68,3 +70,6 @@ def test_demo_and_the_page_of_a_run(tmp_path: Path) -> None:
     assert (tmp_path / "demo" / "depth" / "report.html").is_file()
     assert text.count("<img ") == 2 * 7
     assert "3.25" in text
+    split = build_dataset(run.recipe.data, run.recipe.data.evaluate, None)
+    shown = [split[i]["name"] for i in (0, len(split) // 2)]
+    assert re.findall(r"<b>(.*?)</b>", text) == shown

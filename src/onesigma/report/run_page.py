@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from onesigma.data.base import PixelDataset
+from onesigma.data.spread import Spread
 from onesigma.metrics import METRIC_HEAD, metric_rows
 from onesigma.metrics.table import count_images
 from onesigma.report.curves import curve_svg, read_logs, smoothed
@@ -34,7 +35,8 @@ def write_run_page(
     Args:
         run: loaded.
         metrics: as `evaluate` returns them; without them the page has none.
-        shown: how many images of the split become pictures.
+        shown: how many images of the split become pictures, evenly spread over it: neighbours in
+            a video look alike.
         split: default the recipe's `data.evaluate`.
     """
     split = split or run.recipe.data.evaluate
@@ -83,8 +85,9 @@ def _pictures(
     run: Predictor, dataset: PixelDataset, scales: MapScales, shown: int, split: str
 ) -> Section:
     rows = []
-    for index in range(min(shown, len(dataset))):
-        sample = dataset[index]
+    spread = Spread(dataset, min(shown, len(dataset)))
+    for index in range(len(spread)):
+        sample = spread[index]
         image, truth = sample["image"], sample["target"]
         pictures = panels(run.predict(image), image, scales, truth, total=True)
         rows.append(Row(sample["name"], pictures))
