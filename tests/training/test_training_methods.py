@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from pathlib import Path
+from typing import Never
 
 import numpy as np
 import pytest
@@ -148,6 +149,25 @@ def test_the_power_of_the_scale_changes_the_loss_but_not_the_fit() -> None:
     plain, even = terms(0.0), terms(1.0)
     assert torch.equal(plain.fit, even.fit)
     assert (plain.loss - even.loss).abs() > 1e-5
+
+
+def test_a_divergence_that_weighs_nothing_is_not_computed() -> None:
+    method = build_method(resolve(tiny_recipe("scenes-depth"))).eval()
+    assert isinstance(method, FunctionalVI)
+    images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    batch = Batch(images, 3 * images[:, :1], torch.ones(2, 32, 32, dtype=torch.bool))
+    with_it = method.loss(batch, 0.1, torch.Generator().manual_seed(0))
+    assert with_it.kl is not None
+    torch.testing.assert_close(with_it.loss, 0.1 * with_it.kl - with_it.fit)
+
+    def refuse(*_: object) -> Never:
+        raise AssertionError("nobody asked")
+
+    method.context = method.prior.at = refuse  # type: ignore
+    without = method.loss(batch, 0.0, torch.Generator().manual_seed(0))
+    assert without.kl is None
+    torch.testing.assert_close(without.fit, with_it.fit)
+    assert torch.equal(without.loss, -without.fit)
 
 
 def test_depth_is_in_metres(depth_run: Run) -> None:

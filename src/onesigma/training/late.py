@@ -69,8 +69,10 @@ def with_late_stages(recipe: Recipe, method: Method) -> Recipe:
     """The recipe with such stages at its end if the method has parts that learn there."""
     common = {**vars(recipe.stages[-1]), "average": 0.0, "kl_rise": 0.0}
     how = recipe.method
+    # the divergence does not see σ
+    noise = {"epochs": how.noise_epochs, "strength": how.noise_strength, "kl_weight": 0.0}
     wanted: dict[type[LateStage], dict[str, float]] = {
-        NoiseStage: {"epochs": how.noise_epochs, "strength": how.noise_strength},
+        NoiseStage: noise,
         FamiliarStage: {"epochs": FAMILIAR_EPOCHS},
     }
     late = [

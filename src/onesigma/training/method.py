@@ -170,20 +170,23 @@ class FunctionalVI(Method):
         self.strangers = Strangers()
 
     def loss(self, batch: Batch, kl_weight: float, generator: torch.Generator) -> Terms:
-        """The negative functional ELBO."""
-        n, extra = len(batch.images), self.context(batch.images, generator)
+        """The negative functional ELBO; a divergence that weighs nothing is not computed."""
+        n, extra = len(batch.images), self.context(batch.images, generator) if kl_weight else None
         images, strange = self._with_strangers(batch.images, generator)
         valid = batch.valid & ~strange
         q, log_scale = self.posterior(images, context=extra)
         with torch.autocast(q.mean.device.type, enabled=False):
             q, log_scale = _single(q), log_scale.float()
-            p = self.prior.at(*images.shape[2:])(torch.cat([images, extra]))
             fit = self.likelihood.expected_log_prob(batch.target, q[:n], log_scale[:n], valid)
-            kl = self._divergence(q, p, ~batch.valid, strange, generator)
-            normalisation = self.divergence.normalisation
             power, weights = self.scale_power, None
             if power:
                 weights = noise_weights(log_scale[:n], power, valid)
+            if extra is None:
+                elbo = functional_elbo(fit, torch.zeros_like(fit), valid, 0.0, weights=weights)
+                return Terms(-elbo.value, elbo.fit, maps={"fit": fit})
+            p = self.prior.at(*images.shape[2:])(torch.cat([images, extra]))
+            kl = self._divergence(q, p, ~batch.valid, strange, generator)
+            normalisation = self.divergence.normalisation
             elbo = functional_elbo(fit, kl, valid, kl_weight, normalisation, weights)
         return Terms(-elbo.value, elbo.fit, elbo.kl, {"fit": fit, "kl": kl})
 
