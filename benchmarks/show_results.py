@@ -158,6 +158,10 @@ CHANGES = {
     "ours-epochs-32": "32 epochs",
     "deterministic-epochs-32": "deterministic, 32 epochs",
 }
+LONGER = {
+    "deterministic-epochs-32": "deterministic, 32 epochs",
+    "ours-32-epochs": "**onesigma**, 32 epochs",
+}
 FIRST_CHANGES = {
     "pixel": "**variance of the pixel**",
     "ours": "of the whole image",
@@ -315,6 +319,7 @@ def main() -> None:
     for split in ("held out", "val"):
         comparison(today, {**ROWS, "ours-no-scale": CHANGES["ours-no-scale"]}, split, CAMVID)
         comparison(today, CHANGES, split, CAMVID, own="ours-no-scale")
+        comparison(today, LONGER, split, CAMVID, own="ours-32-epochs")
         comparison(last, {**ROWS, **CHANGES}, split, CAMVID)
         comparison(before, FIRST_CHANGES, split, CAMVID, own="pixel")
     for results in (today, last, before):

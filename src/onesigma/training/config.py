@@ -232,7 +232,8 @@ class StageConfig:
         size: rows and columns that images are resized to; null for their own.
         crop: rows and columns cut out at random; null for none.
         optimiser: and its schedule.
-        kl_weight: a number, or "data" for B / (N A): batch over training images, and A.
+        kl_weight: a number, or "data" for B / (N A): batch over training images, and A. At 0 the
+            divergence is not computed.
         kl_rise: epochs over which that weight rises from 0, so that labels are learned first.
         correlated_pixels: A, how many neighbouring pixels share one unknown; below 1, 1/A pixels
             are one observation, see `data_weight`.
