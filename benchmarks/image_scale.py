@@ -1,12 +1,12 @@
 """What the scale of an image is worth: the same weights with it and with σ = 1.
 
-    python benchmarks/image_scale.py --root CAMVID --far NYUV2 --runs RUNS
+    python benchmarks/image_scale.py camvid --root CAMVID --far NYUV2 --runs RUNS
 
-Reads the runs "ours-SEED" of `real_images.py train camvid`; all else in them was learned before the
-scale, so that without it they are runs of a recipe that has none. Writes
-`results/image_scale.json`: scores of both over seeds, their differences with paired intervals over
-images, and the mean temperature σ² of the images of training, of val, of another drive and of
-rooms.
+Reads the runs "ours-SEED" of `real_images.py train camvid`, or "camvid_dusk"; all else in them was
+learned before the scale, so that without it they are runs of a recipe that has none. Writes
+`results/image_scale_camvid.json`: scores of both over seeds, their differences with paired
+intervals over images, and the mean temperature σ² of the images of training, of val, of another
+drive and of rooms.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from onesigma.data import CamVid, NYUv2
 from onesigma.data.base import PixelDataset
 from onesigma.familiarity import ImageScale
 from onesigma.training import Run, load
-from real_images import HELD_OUT, SEEDS, against, segmentation
+from real_images import DRIVES, HELD_OUT, SEEDS, against, segmentation
 
 METRICS = ("miou", "nll", "ece", "image_calibration", "aurc")
 
@@ -60,20 +60,22 @@ def temperature(run: Run, data: PixelDataset) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("task", choices=("camvid", *DRIVES))
     parser.add_argument("--root", required=True, help="of CamVid")
     parser.add_argument("--far", required=True, help="NYUv2, whose rooms are odd among streets")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     options = parser.parse_args()
     torch.set_num_threads(1)
+    drive = DRIVES.get(options.task, HELD_OUT)
     scored = {
-        "another drive": CamVid(options.root, "train", only_sequences=HELD_OUT),
+        "another drive": CamVid(options.root, "train", only_sequences=drive),
         "val": CamVid(options.root, "val"),
     }
     others = {
-        "training": CamVid(options.root, "train", without_sequences=HELD_OUT),
+        "training": CamVid(options.root, "train", without_sequences=drive),
         "rooms": NYUv2(options.far, "val", (180, 240)),
     }
-    paths = [options.runs / "camvid" / f"ours-{seed}" for seed in range(SEEDS)]
+    paths = [options.runs / options.task / f"ours-{seed}" for seed in range(SEEDS)]
     with_it, without = [load(path) for path in paths], [without_scale(path) for path in paths]
     found: dict[str, Any] = {"machine": machine(), "seeds": len(paths)}
     for name, data in scored.items():
@@ -89,7 +91,7 @@ def main() -> None:
         name: [round(temperature(run, data), 4) for run in with_it]
         for name, data in {**others, **scored}.items()
     }
-    (RESULTS / "image_scale.json").write_text(json.dumps(found, indent=1) + "\n")
+    (RESULTS / f"image_scale_{options.task}.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 def means(runs: list[Any]) -> dict[str, float]:

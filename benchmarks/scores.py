@@ -42,14 +42,14 @@ def kept(task: str, like: str | None = None) -> dict[str, Any]:
 
     Args:
         task: of the comparison.
-        like: leave out the parts that this method does not have.
+        like: leave out the folds that this method does not have.
     """
     files = sorted((RESULTS / "scores" / task).glob("*.json.gz"))
     named = [(file, *file.name.removesuffix(".json.gz").partition(PART)[::2]) for file in files]
-    wanted = {part for _, name, part in named if like in (None, name)}
+    wanted = {fold for _, name, part in named if like in (None, name) for fold in part}
     parts: dict[str, list[Any]] = {}
     for file, name, part in named:
-        if part in wanted:
+        if wanted.issuperset(part):
             parts.setdefault(name, []).append(json.loads(gzip.decompress(file.read_bytes())))
     return {
         name: {split: together([one[split] for one in each]) for split in each[0]}

@@ -316,13 +316,15 @@ def _found(runs: Sequence[Any], kind: str, score: str, where: str) -> str:
 
 def main() -> None:
     today, last, before = read("camvid"), read("camvid_last"), read("camvid_before")
+    dusk = read("camvid_dusk")
     for split in ("held out", "val"):
+        comparison(dusk, ROWS, split, CAMVID)
         comparison(today, {**ROWS, "ours-no-scale": CHANGES["ours-no-scale"]}, split, CAMVID)
         comparison(today, CHANGES, split, CAMVID, own="ours-no-scale")
         comparison(today, LONGER, split, CAMVID, own="ours-32-epochs")
         comparison(last, {**ROWS, **CHANGES}, split, CAMVID)
         comparison(before, FIRST_CHANGES, split, CAMVID, own="pixel")
-    for results in (today, last, before):
+    for results in (today, dusk, last, before):
         detection(results)
         amounts(results)
     mean_of_weights("rel", "nll", "crps", "image_calibration")
