@@ -115,11 +115,13 @@ def camvid() -> Figure:
 
 def against() -> Figure:
     """Every paired comparison of ours with a baseline."""
-    streets, depth = read("camvid")["against"]["ours"], read("nyuv2")
+    streets, dusk = (read(task)["against"]["ours"] for task in ("camvid", "camvid_dusk"))
+    depth = read("nyuv2")
     rooms, images = depth["against"]["ours"], depth["methods"]["ours"]["folds"]["images"]
     panels = {
         "CamVid, another drive": (named(streets["held out"]), CAMVID),
         "CamVid, val": (named(streets["val"]), CAMVID),
+        "CamVid, another drive at dusk": (named(dusk["held out"]), CAMVID),
         f"NYUv2, {images} images": (named(rooms["folds"]), NYUV2),
     }
     return differences(panels, COLOURS)
