@@ -17,7 +17,7 @@ recipe: in metres, 12 epochs, weight B/10N and a scale for every pixel;
 "nyuv2_last" with the weights of the last step instead of their mean, in the bare logarithm of
 depth, with a variance that sees the last features alone and a noise learned on the training images.
 Single changes on CamVid are made without the scale of images, which the recipe got after them; only
-"ours-32-epochs" has it.
+those of `RECIPE_CHANGES` have it.
 """
 
 from __future__ import annotations
@@ -125,6 +125,31 @@ CHANGES: dict[str, Settings] = {
 }
 
 
+def _coloured(strength: float, blur: float) -> Settings:
+    return {"name": "shifted_colours", "options": {"strength": strength, "blur": blur}}
+
+
+WHITE = {"name": "frequency_noise", "options": {"power": 0.0}}
+# changes of the recipe with its scale of images
+RECIPE_CHANGES: dict[str, Settings] = {
+    "ours-32-epochs": {"stages.epochs": 32},
+    "ours-third-weight": {"method.context_weight": 10.0, "method.unlabelled_weight": 100.0},
+    "ours-nothing-paid": {"stages.kl_weight": 0.0},
+    "ours-no-void": {"method.unlabelled_weight": 0.0},
+    "ours-no-colours": {
+        "context.options.generators": [
+            *({"name": name} for name in CONTEXTS if name != "shifted_colours"), WHITE,
+        ]
+    },
+    "ours-many-colours": {
+        "context.options.generators": [
+            {"name": "noisy_copies"}, {"name": "shuffled_patches"},
+            _coloured(0.7, 3.0), _coloured(0.5, 1.0), _coloured(0.35, 1.0), _coloured(0.35, 0.0),
+            {"name": "pasted_mixtures"}, WHITE,
+        ]
+    },
+}  # fmt: skip
+
 # what all earlier recipes had
 LAST_STEP = {"stages.average": 0.0}
 # those of depth: the noise is learned on what is known by heart, wherever the pixel is; the
@@ -164,12 +189,13 @@ def _camvid() -> dict[str, Settings]:
     names = ("ours-no-scale", "ours-unlabelled-0", "ours-only-strangers")
     left_out = _left_out({"ours": {}, **{name: changes[name] for name in names}})
     few = {**_few("ours", {}), **_few("ours-no-scale", NO_SCALE)}
-    longer = _seeded({"ours-32-epochs": {"stages.epochs": 32}})
-    return _without_a_drive({**_compared(), **_seeded(changes), **longer, **left_out, **few})
+    runs = {**_compared(), **_seeded({**changes, **RECIPE_CHANGES}), **left_out, **few}
+    return _without_a_drive(runs)
 
 
 def _camvid_dusk() -> dict[str, Settings]:
-    return _without_a_drive(_compared(SEEDS), DRIVES["camvid_dusk"])
+    runs = {**_compared(SEEDS), **_seeded(RECIPE_CHANGES)}
+    return _without_a_drive(runs, DRIVES["camvid_dusk"])
 
 
 def _camvid_before() -> dict[str, Settings]:

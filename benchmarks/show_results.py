@@ -164,6 +164,14 @@ LONGER = {
     "deterministic-epochs-32": "deterministic, 32 epochs",
     "ours-32-epochs": "**onesigma**, 32 epochs",
 }
+RECIPE_CHANGES = {
+    "ours": "**onesigma**",
+    "ours-third-weight": "context and void pixels at a third of their weight",
+    "ours-nothing-paid": "no divergence",
+    "ours-no-void": "void pixels at 0",
+    "ours-no-colours": "no contexts in other colours",
+    "ours-many-colours": "half of the contexts in other colours, most of them milder",
+}
 FIRST_CHANGES = {
     "pixel": "**variance of the pixel**",
     "ours": "of the whole image",
@@ -320,7 +328,8 @@ def main() -> None:
     today, last, before = read("camvid"), read("camvid_last"), read("camvid_before")
     dusk = read("camvid_dusk")
     for split in ("held out", "val"):
-        comparison(dusk, ROWS, split, CAMVID)
+        comparison(dusk, {**ROWS, **RECIPE_CHANGES}, split, CAMVID)
+        comparison(today, RECIPE_CHANGES, split, CAMVID)
         comparison(today, {**ROWS, "ours-no-scale": CHANGES["ours-no-scale"]}, split, CAMVID)
         comparison(today, CHANGES, split, CAMVID, own="ours-no-scale")
         comparison(today, LONGER, split, CAMVID, own="ours-32-epochs")
