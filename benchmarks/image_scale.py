@@ -36,11 +36,10 @@ def scales(run: Run) -> Iterator[ImageScale]:
 
 
 def without_scale(path: Path) -> Run:
-    """The run with σ = 1 for every image."""
+    """The run with σ = 1 for every image, where its scale began."""
     run = load(path)
     for scale in scales(run):
-        for parameter in scale.parameters():
-            nn.init.zeros_(parameter)
+        scale.load_state_dict(ImageScale(nn.BatchNorm2d(1)).state_dict())
     return run
 
 

@@ -7,8 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from onesigma.familiarity import (
+    BEND,
     MOST_LOG_SCALE,
     SMALL,
+    SPREAD,
+    USUAL,
     Familiarity,
     ImageScale,
     distances,
@@ -154,15 +157,18 @@ def test_a_wrapped_network_is_watched_too() -> None:
 def test_the_scale_of_an_image_against_loops() -> None:
     torch.manual_seed(0)
     scale, distances = ImageScale(backbone()), torch.rand(3, 2, 3)
-    assert torch.equal(scale(distances), torch.zeros(3, 1, 1, 1))
+    torch.testing.assert_close(scale(distances), torch.zeros(3, 1, 1, 1), atol=1e-7, rtol=0)
     nn.init.normal_(scale.slopes)
     nn.init.constant_(scale.start, 0.3)
+    nn.init.constant_(scale.least, 0.1)
     for image, found in zip(distances.tolist(), scale(distances), strict=True):
         line = 0.3
         for contrast, stretch, shift in image:
             seen = (contrast, math.log(stretch + SMALL), math.log(shift + SMALL))
-            line += sum(b * x for b, x in zip(scale.slopes.tolist(), seen, strict=True)) / 2
-        wanted = MOST_LOG_SCALE * math.tanh(line / MOST_LOG_SCALE)
+            terms = zip(scale.slopes.tolist(), seen, USUAL, SPREAD, strict=True)
+            line += sum(b * (x - usual) / spread for b, x, usual, spread in terms) / 2
+        bent = 0.1 + math.log1p(math.exp(BEND * line)) / BEND
+        wanted = MOST_LOG_SCALE * math.tanh(bent / MOST_LOG_SCALE)
         assert found.item() == pytest.approx(wanted, rel=1e-5)
     nn.init.constant_(scale.start, 1e9)
     assert scale(distances).max() <= MOST_LOG_SCALE

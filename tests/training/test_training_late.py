@@ -106,6 +106,15 @@ def test_the_noise_comes_first_and_only_where_there_is_one_to_learn() -> None:
     assert (noise.epochs, noise.strength, noise.average) == (2, 0.5, 0.0)
 
 
+def test_the_scale_of_images_learns_at_a_rate_of_its_own(tmp_path: Path) -> None:
+    slow = [{**STAGES[0], "optimiser": {"name": "sgd", "lr": 1e-9}}]
+    recipe = tiny_recipe(stages=slow, posterior__layer_distances=False, **IMAGE_SCALE)
+    method = train(recipe, tmp_path / "run").method
+    assert isinstance(method, FunctionalVI)
+    assert method.posterior.image_scale is not None
+    assert all(bool((p.abs() > 0.01).any()) for p in method.posterior.image_scale.parameters())
+
+
 def test_the_noise_is_learned_on_altered_images_and_their_own_targets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +12,12 @@ from torch import Tensor, nn
 from onesigma.context import AlteredCopies
 from onesigma.familiarity import Familiarity, ImageScale
 from onesigma.heads import CovarianceHeads
-from onesigma.training.config import Recipe, StageConfig
+from onesigma.training.config import OptimiserConfig, Recipe, StageConfig
 from onesigma.training.method import Method
 
 FAMILIAR_EPOCHS = 8
+# the rate of a network is too small for a bent line of five numbers: it would end on the way
+LINE = OptimiserConfig(name="adam", lr=0.02, weight_decay=0.0, schedule="cosine")
 
 
 class LateStage(StageConfig, ABC):
@@ -46,7 +49,7 @@ class NoiseStage(LateStage):
     @staticmethod
     def parts(method: Method) -> list[nn.Module]:
         """The heads of log σ, or what gives that of an image."""
-        of_images = [part for part in method.modules() if isinstance(part, ImageScale)]
+        of_images = _image_scales(method)
         heads = [part for part in method.modules() if isinstance(part, CovarianceHeads)]
         pixels = [p for head in heads for p in (head.log_scale, head.scale_position)]
         return [*of_images, *(part for part in pixels if part is not None)]
@@ -65,13 +68,21 @@ class FamiliarStage(LateStage):
         return [part for part in method.modules() if isinstance(part, Familiarity)]
 
 
+def _image_scales(method: Method) -> list[ImageScale]:
+    return [part for part in method.modules() if isinstance(part, ImageScale)]
+
+
 def with_late_stages(recipe: Recipe, method: Method) -> Recipe:
     """The recipe with such stages at its end if the method has parts that learn there."""
     common = {**vars(recipe.stages[-1]), "average": 0.0, "kl_rise": 0.0}
     how = recipe.method
     # the divergence does not see σ
-    noise = {"epochs": how.noise_epochs, "strength": how.noise_strength, "kl_weight": 0.0}
-    wanted: dict[type[LateStage], dict[str, float]] = {
+    optimiser = LINE if _image_scales(method) else common["optimiser"]
+    noise = {
+        "epochs": how.noise_epochs, "strength": how.noise_strength, "optimiser": optimiser,
+        "kl_weight": 0.0,
+    }  # fmt: skip
+    wanted: dict[type[LateStage], dict[str, Any]] = {
         NoiseStage: noise,
         FamiliarStage: {"epochs": FAMILIAR_EPOCHS},
     }
