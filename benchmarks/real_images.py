@@ -68,7 +68,7 @@ PAPER: Settings = {
 # the recipe of labels when contexts and void pixels had three times their weight; its kept scores
 # have a scale of images that was not learned to its end
 HEAVY: Settings = {"method.context_weight": 30.0, "method.unlabelled_weight": 300.0}
-# as for folders of whose void pixels nothing is known
+# at a third of what `folder-segmentation` has
 ONLY_STRANGERS: Settings = {"method.unlabelled_weight": 0.0, "method.stranger_weight": 100.0}
 # before it had a scale of images
 NO_SCALE: Settings = {

@@ -124,10 +124,13 @@ def test_a_folder_of_your_own_gets_what_was_measured(own: str, measured: str, im
     for part in ("network", "likelihood", "prior", "context", "transform"):
         assert getattr(mine, part) == getattr(ours, part), part
     assert replace(mine.posterior, layer_distances=ours.posterior.layer_distances) == ours.posterior
-    # where void pixels may be anything, things pasted in speak as loudly
-    void, strange = ours.method.unlabelled_weight, ours.method.stranger_weight
-    assert {mine.method.unlabelled_weight, mine.method.stranger_weight} == {void, strange}
-    assert replace(mine.method, unlabelled_weight=void, stranger_weight=strange) == ours.method
+    # where void pixels may be anything, things pasted in speak instead, and contexts louder
+    weights_of = ("context_weight", "unlabelled_weight", "stranger_weight")
+    same = {name: getattr(ours.method, name) for name in weights_of}
+    assert replace(mine.method, **same) == ours.method
+    if own == "folder-segmentation":
+        assert tuple(getattr(mine.method, name) for name in weights_of) == (30.0, 0.0, 300.0)
+        assert tuple(same.values()) == (10.0, 100.0, 0.0)
     assert mine.stages[0].average == ours.stages[0].average
     # with as many images the divergence weighs as much, to a fifth
     weights = [
