@@ -141,6 +141,7 @@ ROWS = {
     "paper": "functional VI as in the paper",
     "ours": "**onesigma, one pass**",
 }
+WEIGHTS = {"heavy": "three times the weights", "light": "a third of the weights"}
 CHANGES = {
     "heavy": "**three times the weights**",
     "heavy-no-scale": "no scale of the image",
@@ -348,7 +349,7 @@ def main() -> None:
     dusk = read("camvid_dusk")
     for split in ("held out", "val"):
         for results in (today, dusk):
-            comparison(results, {**ROWS, "heavy": SCALE_CHANGES["heavy"]}, split, CAMVID)
+            comparison(results, {**ROWS, **WEIGHTS}, split, CAMVID)
             over_seeds(results, split, CAMVID)
             comparison(results, SCALE_CHANGES, split, CAMVID, own="heavy")
         comparison(today, CHANGES, split, CAMVID, own="heavy-no-scale")
