@@ -215,7 +215,7 @@ def comparison(
     """One row for each method, with marks where `own` is better or worse."""
     print(f"\n{split}\n\n| | {' | '.join(metrics)} |\n|{'---|' * (len(metrics) + 1)}")
     for name, title in rows.items():
-        runs = [x for run, x in results["methods"].items() if run in (name, *numbered(name))]
+        runs = runs_of(results, name)
         if not runs:
             continue
         against = results["against"][own][split].get(name, {})
@@ -226,22 +226,28 @@ def comparison(
         print(f"| {title} ({len(runs)}) | " + " | ".join(cells) + " |")
 
 
-def over_seeds(results: Mapping[str, Any], split: str, metrics: Sequence[str]) -> None:
+def over_seeds(
+    results: Mapping[str, Any], rows: Mapping[str, str], split: str, metrics: Sequence[str]
+) -> None:
     """Ours minus others by the means of seeds, with a 95 % interval over seeds (Welch)."""
-    runs = seeds(results["methods"])
-    others = [name for name, each in runs.items() if name != "onesigma" and len(each) > 1]
+    runs = {name: runs_of(results, name) for name in rows}
+    others = [name for name, each in runs.items() if name != "ours" and len(each) > 1]
     print(f"\n{split}, over seeds\n\n| | {' | '.join(metrics)} |\n|{'---|' * (len(metrics) + 1)}")
     for name in others:
         cells = []
         for metric in metrics:
             ours, theirs = (
-                [scores[split]["set"][metric] for scores in runs[which]]
-                for which in ("onesigma", name)
+                [scores[split]["set"][metric] for scores in runs[which]] for which in ("ours", name)
             )
             between = ttest_ind(ours, theirs, equal_var=False).confidence_interval()
             middle = statistics.mean(ours) - statistics.mean(theirs)
             cells.append(f"{middle:+.3f} ({between.low:+.3f} to {between.high:+.3f})")
-        print(f"| {name} ({len(runs[name])}) | {' | '.join(cells)} |")
+        print(f"| {rows[name]} ({len(runs[name])}) | {' | '.join(cells)} |")
+
+
+def runs_of(results: Mapping[str, Any], name: str) -> list[Any]:
+    """All seeds of a method."""
+    return [x for run, x in results["methods"].items() if run in (name, *numbered(name))]
 
 
 def numbered(name: str) -> list[str]:
@@ -350,7 +356,7 @@ def main() -> None:
     for split in ("held out", "val"):
         for results in (today, dusk):
             comparison(results, {**ROWS, **WEIGHTS}, split, CAMVID)
-            over_seeds(results, split, CAMVID)
+            over_seeds(results, {**ROWS, **WEIGHTS}, split, CAMVID)
             comparison(results, SCALE_CHANGES, split, CAMVID, own="heavy")
         comparison(today, CHANGES, split, CAMVID, own="heavy-no-scale")
         comparison(today, LONGER, split, CAMVID, own="heavy-32-epochs")
