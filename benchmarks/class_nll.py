@@ -2,8 +2,8 @@
 
     python benchmarks/class_nll.py --root CAMVID --runs RUNS
 
-Reads the runs of `real_images.py train camvid`; writes `results/class_nll.json`: means over the
-seeds of a method of Σ_{pixels of the class} -log p / all pixels, whose sum is the NLL.
+Reads the runs of `real_images.py train camvid_short`; writes `results/class_nll.json`: means over
+the seeds of a method of Σ_{pixels of the class} -log p / all pixels, whose sum is the NLL.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> None:
     data = CamVid(options.root, "val")
     found: dict[str, dict[str, float]] = {}
     for method in METHODS:
-        seeds = [parts(options.runs / "camvid" / f"{method}-{k}", data) for k in range(SEEDS)]
+        seeds = [parts(options.runs / "camvid_short" / f"{method}-{k}", data) for k in range(SEEDS)]
         mean = torch.stack(seeds).mean(0).tolist()
         found[method] = {n: round(x, 4) for n, x in zip(data.classes, mean, strict=True)}
     (RESULTS / "class_nll.json").write_text(json.dumps(found, indent=1) + "\n")

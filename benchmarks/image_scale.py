@@ -2,7 +2,7 @@
 
     python benchmarks/image_scale.py camvid --root CAMVID --far NYUV2 --runs RUNS
 
-Reads the runs "ours-SEED" of `real_images.py train camvid`, or "camvid_dusk"; all else in them was
+Reads the runs "ours-SEED" of `real_images.py train` with the same task; all else in them was
 learned before the scale, so that without it they are runs of a recipe that has none. Writes
 `results/image_scale_camvid.json`: scores of both over seeds, their differences with paired
 intervals over images, and the mean temperature σ² of the images of training, of val, of another
@@ -59,7 +59,7 @@ def temperature(run: Run, data: PixelDataset) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("task", choices=("camvid", *DRIVES))
+    parser.add_argument("task", choices=("camvid", "camvid_short", *DRIVES))
     parser.add_argument("--root", required=True, help="of CamVid")
     parser.add_argument("--far", required=True, help="NYUv2, whose rooms are odd among streets")
     parser.add_argument("--runs", type=Path, default=Path("runs"))

@@ -5,7 +5,8 @@
 Every image is cut into 3 × 4 parts. A part is odd where at least a hundredth of it is of the class;
 parts with less of it do not count. A part's score is the mean of entropy or mutual information over
 its pixels that have a label or are of the class. Reads the runs "METHOD-without-CLASS" of
-`real_images.py`, all when no name is given, and adds to `results/left_out_parts.json`.
+`real_images.py train camvid_short`, all when no name is given, and adds to
+`results/left_out_parts.json`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    runs = options.runs / "camvid"
+    runs = options.runs / "camvid_short"
     for name in options.names or sorted(path.name for path in runs.glob("*-without-*")):
         odd = name.rsplit("-without-", 1)[1:]
         predict = load(runs / name).predict

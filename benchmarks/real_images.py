@@ -13,12 +13,13 @@ CamVid is trained without the sequence 0006R0, which is scored beside val; "camv
 0001TP instead, a drive at dusk, which chose no setting; NYUv2 in five folds of train and val, the
 baselines in metres, a second seed as "METHOD-1"; "nyuv2_short" with the first settings of the
 recipe: in metres, 12 epochs, weight B/10N and a scale for every pixel;
+"camvid_short" and "camvid_dusk_short" with a third of the epochs on whole images, milder colours;
 "camvid_before" and "nyuv2_before" with those that the recipes had before; "camvid_last" and
 "nyuv2_last" with the weights of the last step instead of their mean, in the bare logarithm of
 depth, with a variance that sees the last features alone and a noise learned on the training images.
-"heavy" is the recipe of CamVid before its contexts and void pixels had a third of their weight;
-single changes start from it, most of them without the scale of images, which came after them;
-"light" has another third.
+"heavy" is the short recipe of CamVid before its contexts and void pixels had a third of their
+weight; single changes start from it, most of them without the scale of images, which came after
+them; "light" has another third.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from runs import train as train_run
 from scores import PART, SHOWN, family, keep, kept, summary
 
 HELD_OUT = "0006R0"
-DRIVES = {"camvid_dusk": "0001TP"}  # that are left out instead
+DRIVES = dict.fromkeys(("camvid_dusk", "camvid_dusk_short"), "0001TP")  # left out instead
 FOLDS = 5
 DEPTH_SIZE = (120, 160)
 SEEDS = 5  # as many deterministic ones are an ensemble
@@ -65,6 +66,13 @@ PAPER: Settings = {
     "posterior.variance": None,
     "method.kl_stride": 1,
     "stages.kl_weight": 1.0,
+}
+# whole images and no more than sixteen epochs, as all recipes of labels were before
+SHORT_LABELS: Settings = {
+    "stages.epochs": 16,
+    "stages.size": [96, 128],
+    "stages.crop": None,
+    "stages.augment": {"flip": 0.5, "brightness": 0.3, "contrast": 0.3, "saturation": 0.3},
 }
 # the recipe of labels when contexts and void pixels had three times their weight; its kept scores
 # have a scale of images that was not learned to its end
@@ -187,13 +195,20 @@ DEPTH_BASELINES: dict[str, Settings] = {
 
 def plan(task: str) -> dict[str, Settings]:
     """The runs by name, as settings on top of the recipe."""
-    common: Settings = {}
-    if task not in TODAY:
-        common = {**LAST_STEP, **(FIRST_DEPTH if task.startswith("nyuv2") else NO_SCALE)}
-    return {name: {**common, **settings} for name, settings in PLANS[task]().items()}
+    runs, common = PLANS[task]
+    return {name: {**common, **settings} for name, settings in runs().items()}
 
 
 def _camvid() -> dict[str, Settings]:
+    left_out, few = _left_out({"ours": {}}), _few("ours", {}, longer=3)
+    return _without_a_drive({**_compared(), **left_out, **few})
+
+
+def _camvid_dusk() -> dict[str, Settings]:
+    return _without_a_drive(_compared(), DRIVES["camvid_dusk"])
+
+
+def _camvid_short() -> dict[str, Settings]:
     changes = {name: {**HEAVY, **NO_SCALE, **settings} for name, settings in CHANGES.items()}
     names = ("heavy-no-scale", "heavy-unlabelled-0", "heavy-only-strangers")
     left_out = _left_out(
@@ -210,17 +225,19 @@ def _camvid() -> dict[str, Settings]:
         **_few("heavy", HEAVY),
         **_few("heavy-no-scale", {**HEAVY, **NO_SCALE}),
     }
-    return _without_a_drive({**_compared(), **_seeded(changes), **left_out, **few})
+    compared = {**_compared(), **_weighed(), **_seeded(changes)}
+    return _without_a_drive({**compared, **left_out, **few})
 
 
-def _camvid_dusk() -> dict[str, Settings]:
-    return _without_a_drive(_compared(), DRIVES["camvid_dusk"])
+def _camvid_dusk_short() -> dict[str, Settings]:
+    return _without_a_drive({**_compared(), **_weighed()}, DRIVES["camvid_dusk_short"])
 
 
 def _camvid_before() -> dict[str, Settings]:
     names = ("pixel", "pixel-context-1", "pixel-unlabelled-30", "pixel-unlabelled-100")
     runs = {
         **_compared(),
+        **_weighed(),
         **_seeded(FIRST_CHANGES),
         **_left_out({"ours": {}, **{name: FIRST_CHANGES[name] for name in names}}),
         **_few("pixel", PIXEL),
@@ -230,15 +247,20 @@ def _camvid_before() -> dict[str, Settings]:
 
 
 def _compared() -> dict[str, Settings]:
-    """Ours, the recipe before with its changes, and what they are compared with."""
-    changes = {name: {**HEAVY, **settings} for name, settings in SCALE_CHANGES.items()}
-    weights: dict[str, Settings] = {"ours": {}, "heavy": HEAVY, "light": LIGHT}
-    methods = {**weights, "deterministic": {"method.name": "deterministic"}}
+    """Ours and what it is compared with."""
+    methods: dict[str, Settings] = {"ours": {}, "deterministic": {"method.name": "deterministic"}}
     return {
         **_seeded(methods, 2 * SEEDS),
-        **_seeded({"dropout": DROPOUT, **changes}),
+        **_seeded({"dropout": DROPOUT}),
         "paper-0": PAPER_LABELS,
     }
+
+
+def _weighed() -> dict[str, Settings]:
+    """Other weights of contexts and void pixels, and changes of the heavy ones."""
+    changes = {name: {**HEAVY, **settings} for name, settings in SCALE_CHANGES.items()}
+    weights = {"heavy": HEAVY, "light": LIGHT}
+    return {**_seeded(weights, 2 * SEEDS), **_seeded(changes)}
 
 
 def _seeded(methods: Mapping[str, Settings], seeds: int = SEEDS) -> dict[str, Settings]:
@@ -261,12 +283,14 @@ def _left_out(methods: Mapping[str, Settings]) -> dict[str, Settings]:
     }
 
 
-def _few(name: str, settings: Settings) -> dict[str, Settings]:
-    """Fewer training images, as many steps as with all."""
+def _few(name: str, settings: Settings, longer: int = 1) -> dict[str, Settings]:
+    """Fewer training images, as many steps as with all, or so many times those of 16 epochs."""
     return {
-        f"{name}-{images}-images": {**settings, "data.limit": images, "stages.epochs": epochs}
+        f"{name}-{images}-images": {
+            **settings, "data.limit": images, "stages.epochs": longer * epochs,
+        }
         for images, epochs in ((25, 168), (100, 42))
-    }
+    }  # fmt: skip
 
 
 def _without_a_drive(runs: Mapping[str, Settings], drive: str = HELD_OUT) -> dict[str, Settings]:
@@ -309,18 +333,21 @@ def _folds(methods: Mapping[str, Settings]) -> dict[str, Settings]:
     }
 
 
-PLANS = {
-    "camvid": _camvid,
-    "camvid_dusk": _camvid_dusk,
-    "camvid_last": _camvid,
-    "camvid_before": _camvid_before,
-    "nyuv2": _nyuv2,
-    "nyuv2_last": _nyuv2,
-    "nyuv2_before": _nyuv2_before,
-    "nyuv2_short": _nyuv2_short,
+LAST_LABELS: Settings = {**SHORT_LABELS, **LAST_STEP, **NO_SCALE}
+LAST_DEPTH: Settings = {**LAST_STEP, **FIRST_DEPTH}
+# runs by name, and what all of a task have changed of the recipes as they are
+PLANS: dict[str, tuple[Callable[[], dict[str, Settings]], Settings]] = {
+    "camvid": (_camvid, {}),
+    "camvid_dusk": (_camvid_dusk, {}),
+    "camvid_short": (_camvid_short, SHORT_LABELS),
+    "camvid_dusk_short": (_camvid_dusk_short, SHORT_LABELS),
+    "camvid_last": (_camvid_short, LAST_LABELS),
+    "camvid_before": (_camvid_before, LAST_LABELS),
+    "nyuv2": (_nyuv2, {}),
+    "nyuv2_last": (_nyuv2, LAST_DEPTH),
+    "nyuv2_before": (_nyuv2_before, LAST_DEPTH),
+    "nyuv2_short": (_nyuv2_short, LAST_DEPTH),
 }
-# with the recipes as they are
-TODAY = ("camvid", "camvid_dusk", "nyuv2")
 
 
 def train(task: str, name: str, root: str, runs: Path) -> None:

@@ -33,6 +33,7 @@ from real_images import (
     METRES,
     NO_SCALE,
     SHARP,
+    SHORT_LABELS,
     TEN_PIXELS,
     Predict,
     depth,
@@ -52,7 +53,7 @@ def camvid(settings: Mapping[str, str], options: argparse.Namespace) -> dict[str
     odd = settings.get("data.options.exclude_classes")
     name = _name(settings) + (f"-without-{odd}" if odd else "")
     fixed = {"data.root": options.root, "data.options.without_sequences": HELD_OUT}
-    search = {**fixed, **LAST_STEP, **NO_SCALE, **TEN_PIXELS}
+    search = {**fixed, **SHORT_LABELS, **LAST_STEP, **NO_SCALE, **TEN_PIXELS}
     train("camvid-small", options.runs / name, {**search, **settings})
     found = score_camvid(name, options.root, options.far, options.runs)
     line: dict[str, Any] = {}

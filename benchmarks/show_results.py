@@ -28,6 +28,7 @@ COLOURS = {
     "heteroscedastic": "#8e44ad",
     "the paper's settings": "#c0392b",
 }
+STREETS = ("camvid", "camvid_dusk_short")
 PREFIXES = {
     "ours": "onesigma",
     "deterministic": "deterministic",
@@ -95,8 +96,9 @@ def best_score(scores: Mapping[str, Any]) -> float:
     return information if information != 0.5 else float(scores["entropy"]["pixels"]["auroc"])
 
 
-def camvid() -> Figure:
-    runs = seeds(read("camvid")["methods"])
+def camvid(task: str) -> Figure:
+    """Every seed of every method of a comparison on streets."""
+    runs = seeds(read(task)["methods"])
     figure = Figure(figsize=(10.5, 6.4), layout="constrained")
     axes = figure.subplots(2, 3)
     # far from all others on every axis
@@ -116,13 +118,13 @@ def camvid() -> Figure:
 
 def against() -> Figure:
     """Every paired comparison of ours with a baseline."""
-    streets, dusk = (read(task)["against"]["ours"] for task in ("camvid", "camvid_dusk"))
+    streets, dusk = (read(task)["against"]["ours"] for task in STREETS)
     depth = read("nyuv2")
     rooms, images = depth["against"]["ours"], depth["methods"]["ours"]["folds"]["images"]
     panels = {
         "CamVid, another drive": (named(streets["held out"]), CAMVID),
         "CamVid, val": (named(streets["val"]), CAMVID),
-        "CamVid, another drive at dusk": (named(dusk["held out"]), CAMVID),
+        "CamVid at dusk, 16 epochs": (named(dusk["held out"]), CAMVID),
         f"NYUv2, {images} images": (named(rooms["folds"]), NYUV2),
     }
     return differences(panels, COLOURS)
@@ -351,18 +353,20 @@ def _found(runs: Sequence[Any], kind: str, score: str, where: str) -> str:
 
 
 def main() -> None:
-    today, last, before = read("camvid"), read("camvid_last"), read("camvid_before")
-    dusk = read("camvid_dusk")
+    today, short, dusk = (read(task) for task in ("camvid", "camvid_short", "camvid_dusk_short"))
+    last, before = read("camvid_last"), read("camvid_before")
     for split in ("held out", "val"):
-        for results in (today, dusk):
+        comparison(today, ROWS, split, CAMVID)
+        over_seeds(today, ROWS, split, CAMVID)
+        for results in (short, dusk):
             comparison(results, {**ROWS, **WEIGHTS}, split, CAMVID)
             over_seeds(results, {**ROWS, **WEIGHTS}, split, CAMVID)
             comparison(results, SCALE_CHANGES, split, CAMVID, own="heavy")
-        comparison(today, CHANGES, split, CAMVID, own="heavy-no-scale")
-        comparison(today, LONGER, split, CAMVID, own="heavy-32-epochs")
+        comparison(short, CHANGES, split, CAMVID, own="heavy-no-scale")
+        comparison(short, LONGER, split, CAMVID, own="heavy-32-epochs")
         comparison(last, {**ROWS, **CHANGES}, split, CAMVID, own="heavy")
         comparison(before, FIRST_CHANGES, split, CAMVID, own="pixel")
-    for results in (today, dusk, last, before):
+    for results in (today, short, dusk, last, before):
         detection(results)
         amounts(results)
     mean_of_weights("rel", "nll", "crps", "image_calibration")
@@ -371,7 +375,8 @@ def main() -> None:
         names = {family(name): family(name) for name in rooms_results["methods"]}
         comparison(rooms_results, names, "folds", NYUV2)
     odd_scenes(json.loads((RESULTS / "scenes_odd.json").read_text()))
-    camvid().savefig(IMAGES / "results_camvid.png", dpi=130)
+    for task in ("camvid", "camvid_short"):
+        camvid(task).savefig(IMAGES / f"results_{task}.png", dpi=130)
     against().savefig(IMAGES / "results_differences.png", dpi=130)
 
 

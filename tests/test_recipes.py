@@ -52,6 +52,8 @@ def data_arguments(name: str, root: Path) -> tuple[list[str], int]:
         sized = ["--stages.0.crop", "[24, 24]", "--stages.0.batch", "2"]
     else:
         sized += ["--stages.size", "[32, 40]", "--stages.batch", "2"]
+    if name == "camvid-small":
+        sized += ["--stages.crop", "[32, 40]"]
     return ["--data.root", str(WRITERS[kind](root)), *sized], images
 
 

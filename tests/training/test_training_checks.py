@@ -13,6 +13,7 @@ from tiny import tiny_recipe
 from tiny_files import write_folder, write_image
 
 from onesigma.training import Recipe, RecipeError, RunFolderError, load, train
+from onesigma.training.checks import check_sizes
 from onesigma.training.resolve import resolve
 
 STAGE = {"epochs": 1, "batch": 4, "size": [16, 16]}
@@ -100,6 +101,27 @@ def test_another_size_for_predictions_is_told(tmp_path: Path) -> None:
     recipe = folder_recipe(write_folder(tmp_path / "data"), data__eval_size=[32, 24])
     with pytest.warns(UserWarning, match=r"16x16 and predicts at 32x24 .*eval_size \"\[16, 16\]\""):
         train(recipe, tmp_path / "run")
+
+
+def test_zooms_are_sizes_that_were_seen_and_crops_are_none(tmp_path: Path) -> None:
+    stage: dict[str, Any] = {**STAGE, "size": [32, 32], "crop": [16, 16]}
+    root = write_folder(tmp_path / "data")
+
+    def check(size: list[int], **augment: Any) -> None:
+        stages = [{**stage, "augment": augment}]
+        check_sizes(folder_recipe(root, stages=stages, data__eval_size=size))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check([32, 32])
+        check([16, 16], scale=[0.51, 1.0])
+        check([24, 24], scale=[0.51, 1.0])
+    with pytest.warns(
+        UserWarning, match=r"of 32x32 and predicts at 16x16 .*eval_size \"\[32, 32\]"
+    ):
+        check([16, 16])
+    with pytest.warns(UserWarning, match=r"of 16x16 to 24x24 and predicts at 32x32 .*\[24, 24\]"):
+        check([32, 32], scale=[0.5, 0.75])
 
 
 def test_a_split_that_evaluation_will_miss_is_told(tmp_path: Path) -> None:

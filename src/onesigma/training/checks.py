@@ -96,23 +96,38 @@ def check_splits(recipe: Recipe) -> None:
 
 
 def check_sizes(recipe: Recipe) -> None:
-    """Tell if the network will predict at another size than it was trained at.
+    """Tell if things in the images will be of another size at prediction than in training.
+
+    Crops keep their size; zooms change it.
 
     Args:
         recipe: as loaded.
     """
-    trained, seen = recipe.stages[-1].size, recipe.data.eval_size
-    if trained == seen:
+    last, seen = recipe.stages[-1], recipe.data.eval_size
+    lowest, highest = last.augment.get("scale") or (1.0, 1.0)
+    if last.size == seen and lowest <= 1 <= highest:
         return
     rows, cols = build_dataset(recipe.data, "train", None)[0]["image"].shape[1:]
-    trained, seen = trained or (rows, cols), seen or (rows, cols)
-    if tuple(trained) != tuple(seen):
-        warnings.warn(
-            f"The network is trained on images of {trained[0]}x{trained[1]} and predicts at "
-            f"{seen[0]}x{seen[1]} (rows x columns). To predict at the size of training, add "
-            f'--data.eval_size "{_text(trained)}".',
-            stacklevel=1,
-        )
+    full, seen = last.size or (rows, cols), seen or (rows, cols)
+    least, most = _zoomed(full, lowest), _zoomed(full, highest)
+    # a pixel is the rounding of a zoom
+    if all(a - 1 <= size <= b + 1 for a, size, b in zip(least, seen, most, strict=True)):
+        return
+    nearest = _zoomed(full, min(max(1.0, lowest), highest))
+    trained = " to ".join(dict.fromkeys(_times(size) for size in (least, most)))
+    warnings.warn(
+        f"The network is trained on images of {trained} and predicts at {_times(seen)} (rows x "
+        f'columns). To predict at the size of training, add --data.eval_size "{_text(nearest)}".',
+        stacklevel=1,
+    )
+
+
+def _zoomed(size: Size, zoom: float) -> Size:
+    return round(zoom * size[0]), round(zoom * size[1])
+
+
+def _times(size: Size) -> str:
+    return f"{size[0]}x{size[1]}"
 
 
 def check_same_images(folder: RunFolder, recipe: Recipe) -> None:
