@@ -103,6 +103,28 @@ def test_every_layer_is_watched_and_let_go() -> None:
     assert not any(layer._forward_pre_hooks for layer in remembering(network))
 
 
+def test_what_is_not_learned_yet_is_not_asked() -> None:
+    q = VariationalGP(backbone(), 2, options=HeadOptions(layer_distances=True, scale="image"))
+    assert q.familiarity is not None
+    assert q.image_scale is not None
+    for judge in (q.familiarity, q.image_scale):
+        assert not judge.silent, "it has a gradient to hear"
+        judge.requires_grad_(False)
+        assert judge.silent
+    asked: list[str] = []
+    for judge in (q.familiarity, q.image_scale):
+        judge.register_forward_hook(lambda part, *_: asked.append(type(part).__name__))
+    before = q.train()(images())
+    assert asked == []
+    torch.nn.init.constant_(q.familiarity.out.bias, 0.5)
+    torch.nn.init.constant_(q.image_scale.least, 0.5)
+    after = q(images())
+    assert asked == ["Familiarity", "ImageScale"]
+    assert bool((after[0].variance > before[0].variance).all())
+    assert bool((after[1] > 0.4).all())
+    assert bool((before[1] == 0).all())
+
+
 def test_a_network_without_memory_is_refused() -> None:
     with pytest.raises(ValueError, match=r"Conv2d has no batch normalisation.*whole_image"):
         Familiarity(nn.Conv2d(3, 4, 1))

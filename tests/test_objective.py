@@ -8,9 +8,11 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal, Normal
 from torch.distributions import kl_divergence as torch_kl
 
-from onesigma.covariance import BlockCovariance, LowRankCovariance
+from onesigma.covariance import BlockCovariance, LowRankCovariance, MarginalCovariance
 from onesigma.divergence import kl_divergence
 from onesigma.field import GaussianField
+from onesigma.likelihoods.base import Likelihood
+from onesigma.likelihoods.boltzmann import Boltzmann
 from onesigma.likelihoods.gaussian import Gaussian
 from onesigma.likelihoods.laplace import Laplace
 from onesigma.objective import (
@@ -18,6 +20,7 @@ from onesigma.objective import (
     data_weight,
     functional_elbo,
     noise_weights,
+    sparse_expected_log_prob,
     training_divergence,
     unlabelled_divergence,
 )
@@ -52,6 +55,8 @@ def test_bad_requests_are_answered() -> None:
     q, p = fields(3, 4, 4)
     with pytest.raises(ValueError, match="stride 0"):
         training_divergence(q, p, 2, stride=0)
+    with pytest.raises(ValueError, match=r"stride 5 for maps of \(4, 4\) pixels"):
+        training_divergence(q, p, 2, stride=5)
     with pytest.raises(ValueError, match="context_weight -1"):
         training_divergence(q, p, 2, context_weight=-1)
     with pytest.raises(ValueError, match="power 2"):
@@ -108,6 +113,37 @@ def test_a_strided_divergence_is_unbiased() -> None:
     # the mean over the four offsets
     assert len(grids) == 4
     torch.testing.assert_close(sum(grids.values()) / 4, kl_divergence(q, p))
+
+
+@pytest.mark.parametrize("labels", [True, False])
+def test_a_fit_on_a_grid_is_unbiased_and_hears_every_mean(labels: bool) -> None:
+    g = torch.Generator().manual_seed(2)
+    mean = torch.randn(2, 3, 5, 7, generator=g).requires_grad_()
+    variance = torch.rand(2, 3, 5, 7, generator=g).requires_grad_()
+    log_scale = 0.3 * torch.randn(2, 1, 5, 7, generator=g)
+    valid = torch.rand(2, 5, 7, generator=g) > 0.3
+    q = GaussianField(mean, MarginalCovariance(variance))
+    likelihood: Likelihood = Boltzmann(scale="shared") if labels else Gaussian()
+    whole = torch.randint(3, (2, 5, 7), generator=g), torch.randn(2, 3, 5, 7, generator=g)
+    known = whole[0] if labels else whole[1], q, log_scale, valid
+
+    def gradients(fit: Tensor) -> tuple[Tensor, ...]:
+        return fit, *torch.autograd.grad(fit.sum(), (mean, variance))
+
+    exact = gradients(likelihood.expected_log_prob(*known))
+    draws: dict[float, tuple[Tensor, ...]] = {}
+    for seed in range(40):
+        generator = torch.Generator().manual_seed(seed)
+        sparse = gradients(sparse_expected_log_prob(likelihood, *known, 2, generator))
+        # the offset, by what the variance heard
+        draws[float(sparse[2].sum())] = sparse
+        assert bool(((sparse[1] != 0).any(1) == valid).all())
+        assert bool((sparse[0][~valid] == 0).all())
+    assert len(draws) == 4
+    for each, wanted in zip(zip(*draws.values(), strict=True), exact, strict=True):
+        torch.testing.assert_close(sum(each) / 4, wanted, rtol=1e-4, atol=1e-4)
+    alone = sparse_expected_log_prob(likelihood, *known)
+    assert torch.equal(alone, exact[0])
 
 
 def test_context_counts_so_many_times() -> None:

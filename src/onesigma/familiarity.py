@@ -34,6 +34,8 @@ MOST_LOG_SCALE = 1.5
 USUAL, SPREAD = (-0.2, -2.0, -1.5), (0.2, 1.0, 1.5)
 # how sharply it bends
 BEND = 4.0
+# what the bent line of 0 is
+START_BEND = math.log(2) / BEND
 
 
 class OneNumber(nn.Module):
@@ -50,6 +52,11 @@ class OneNumber(nn.Module):
         self.out = nn.Linear(width, 1)
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
+
+    @property
+    def silent(self) -> bool:
+        """Whether it says 0 of every image and is not to learn anything else yet."""
+        return _silent(self.out.weight, self.out.bias)
 
     def number(self, statistics: Float[Tensor, "n d"]) -> Float[Tensor, "n 1 1 1"]:
         """For every pixel of an image the same."""
@@ -88,7 +95,12 @@ class ImageScale(nn.Module):
         _layers(network)
         self.slopes = nn.Parameter(torch.zeros(3))
         self.start = nn.Parameter(torch.zeros(()))
-        self.least = nn.Parameter(torch.tensor(-math.log(2) / BEND))
+        self.least = nn.Parameter(torch.tensor(-START_BEND))
+
+    @property
+    def silent(self) -> bool:
+        """Whether it says 0 of every image and is not to learn anything else yet."""
+        return _silent(self.slopes, self.start, self.least + START_BEND)
 
     def forward(self, distances: Float[Tensor, "n l 3"]) -> Float[Tensor, "n 1 1 1"]:
         """Log σ = r tanh(l / r), l = c + softplus(k (a + b · z)) / k, z the standardised means."""
@@ -97,6 +109,10 @@ class ImageScale(nn.Module):
         line = self.start + (seen - usual) / spread @ self.slopes
         bent = self.least + softplus(line, BEND)
         return (MOST_LOG_SCALE * torch.tanh(bent / MOST_LOG_SCALE))[:, None, None, None]
+
+
+def _silent(*parameters: Tensor) -> bool:
+    return not any(p.requires_grad or bool(p.any()) for p in parameters)
 
 
 def _layers(network: nn.Module) -> int:

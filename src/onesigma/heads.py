@@ -101,9 +101,11 @@ class WholeImage(OneNumber):
 
     def forward(self, features: Float[Tensor, "n f h w"]) -> Float[Tensor, "n 1 1 1"]:
         """From the statistics over all pixels."""
-        variance, mean = torch.var_mean(features, (2, 3), correction=0)
+        mean = features.mean((2, 3), keepdim=True)
+        # several times faster than torch.var_mean
+        variance = (features - mean).square().mean((2, 3))
         # the root has no gradient at 0, where features are constant: a black image
-        return self.number(torch.cat([mean, (variance + 1e-6).sqrt()], 1))
+        return self.number(torch.cat([mean[..., 0, 0], (variance + 1e-6).sqrt()], 1))
 
 
 class Position(nn.Module):

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from onesigma.divergence import kl_divergence, marginal_divergence
 from onesigma.field import GaussianField
+from onesigma.grid import PixelGrid
+from onesigma.likelihoods.base import Likelihood
 
 Normalisation = Literal["labelled", "valid"]
 
@@ -98,29 +100,20 @@ def training_divergence(
         stride: s.
         generator: source of the offset.
     """
-    if stride < 1 or context_weight < 0:
+    if context_weight < 0:
         raise ValueError(
-            f"training_divergence got stride {stride} and context_weight {context_weight}; it "
-            "wants a stride of at least 1 and a weight of at least 0."
+            f"training_divergence got context_weight {context_weight}; it wants a weight of at "
+            "least 0."
         )
     if not 1 <= labelled <= len(q):
         raise ValueError(
             f"training_divergence got labelled={labelled} for a field over {len(q)} images; it "
             f"wants how many of them have a target, from 1 to {len(q)}."
         )
-    if stride > min(q.mean.shape[2:]):
-        raise ValueError(
-            f"training_divergence got the stride {stride} for maps of {tuple(q.mean.shape[2:])} "
-            "pixels; it wants one that is no larger."
-        )
-    if stride > 1:
-        device = None if generator is None else generator.device
-        top, left = torch.randint(stride, (2,), generator=generator, device=device).tolist()
-        grid = slice(top, None, stride), slice(left, None, stride)
-        sparse = training_divergence(q.at(*grid), p.at(*grid), labelled, context_weight)
-        kl = q.mean.new_zeros(q.mean.shape[1:])
-        kl[:, grid[0], grid[1]] = stride**2 * sparse
-        return kl
+    if stride != 1:
+        grid = PixelGrid.random(_size(q.mean), stride, generator)
+        sparse = training_divergence(grid.of(q), grid.of(p), labelled, context_weight)
+        return grid.spread(sparse)
     kl = kl_divergence(q, p)
     if context_weight == 1:
         return kl
@@ -150,6 +143,39 @@ def unlabelled_divergence(
             f"over the same images and a mask {pixels}. Cut context images off: q[:n] and p[:n]."
         )
     return (marginal_divergence(q, p) * unlabelled[:, None]).sum(0)
+
+
+def sparse_expected_log_prob(
+    likelihood: Likelihood,
+    target: Tensor,
+    q: GaussianField,
+    log_scale: Float[Tensor, "n #c h w"] | None = None,
+    valid: Bool[Tensor, "n h w"] | None = None,
+    stride: int = 1,
+    generator: torch.Generator | None = None,
+) -> Float[Tensor, "n h w"]:
+    """E_q log p(y | f), what the variance of f takes from it measured on a random grid of pixels.
+
+    With mean m and stride s, log p(y | m) everywhere plus, at every s-th row and column from a
+    random offset, s² times E_q log p(y | f) − log p(y | m): unbiased, and the mean, which most of
+    the gradient is for, hears every pixel.
+
+    Args:
+        likelihood: p(y | f).
+        target: labels or values.
+        q: the field at the labelled images.
+        log_scale: log σ.
+        valid: pixels that have a target.
+        stride: s; 1 measures everything everywhere.
+        generator: source of the offset.
+    """
+    if stride == 1:
+        return likelihood.expected_log_prob(target, q, log_scale, valid)
+    grid = PixelGrid.random(_size(q.mean), stride, generator)
+    at_mean = likelihood.log_prob(target, q.mean, log_scale, valid)
+    others = (None if x is None else grid.of(x) for x in (log_scale, valid))
+    expected = likelihood.expected_log_prob(grid.of(target), grid.of(q), *others)
+    return at_mean + grid.spread(expected - grid.of(at_mean))
 
 
 def noise_weights(
@@ -197,3 +223,7 @@ def data_weight(
     if correlated_pixels <= 0:
         raise ValueError(f"correlated_pixels is a number above 0, got {correlated_pixels}.")
     return batch_images / (training_images * correlated_pixels)
+
+
+def _size(maps: Tensor) -> tuple[int, int]:
+    return maps.shape[-2], maps.shape[-1]

@@ -119,7 +119,11 @@ class FunctionalPosterior(nn.Module, ABC):
         return field, self.heads.scale(features, log_scale, found.size)
 
     def _pass(self, images: Tensor) -> Pass:
-        judges = self.familiarity, self.image_scale
+        # one that is not learned yet need not be asked: watching takes time
+        judges = [
+            None if judge is None or (self.training and judge.silent) else judge
+            for judge in (self.familiarity, self.image_scale)
+        ]
         if not any(judges):
             return Pass(*self.features_and_mean(images))
         with watching(self) as found:

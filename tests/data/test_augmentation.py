@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn import functional
 
 from onesigma.data import Augment
 
@@ -64,6 +65,19 @@ def test_a_zoom_never_mixes_labels() -> None:
     assert (cut[:, 0] * H - row)[inner].abs().max() <= 0.5 + 1e-3
     assert (cut[:, 1] * W - col)[inner].abs().max() <= 0.5 + 1e-3
     assert (~valid).any()
+
+
+@pytest.mark.parametrize("zoom", [0.4, 1.0, 1.7])
+def test_a_zoom_resizes_as_evaluation_does(zoom: float) -> None:
+    g = torch.Generator().manual_seed(0)
+    image, target = torch.rand(2, 3, 30, 40, generator=g), torch.zeros(2, 30, 40, dtype=torch.int64)
+    size = round(30 * zoom), round(40 * zoom)
+    seen, _ = Augment(crop=size, flip=0.0, scale=(zoom, zoom))(image, target, g)
+    wanted = functional.interpolate(image, size, mode="bilinear", antialias=True)
+    torch.testing.assert_close(seen, wanted)
+    if zoom < 1:
+        # white noise seen smaller is smoother
+        assert float(seen.std()) < 0.7 * float(image.std())
 
 
 def test_depth_is_divided_by_the_zoom() -> None:

@@ -89,7 +89,8 @@ def test_pixels_without_a_label_count_more_if_asked() -> None:
 
 def test_strangers_have_no_target_and_their_divergence_counts_as_asked() -> None:
     def method_of(weight: float) -> FunctionalVI:
-        method = build_method(resolve(tiny_recipe(method__stranger_weight=weight)))
+        settings = {"method__stranger_weight": weight, "method__kl_stride": 1}
+        method = build_method(resolve(tiny_recipe(**settings)))
         assert isinstance(method, FunctionalVI)
         method.prepare(32, 32)
         return method
@@ -121,7 +122,7 @@ def test_strangers_have_no_target_and_their_divergence_counts_as_asked() -> None
 
 
 @pytest.mark.parametrize(
-    "setting", ["context_weight", "unlabelled_weight", "stranger_weight", "kl_stride"]
+    "setting", ["context_weight", "unlabelled_weight", "stranger_weight", "kl_stride", "fit_stride"]
 )
 def test_weights_out_of_range_leave_no_folder(setting: str, tmp_path: Path) -> None:
     recipe = tiny_recipe(**{f"method__{setting}": -1})

@@ -75,13 +75,12 @@ class Augment(nn.Module):
     def _cut(
         self, image: Tensor, target: Tensor, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        from kornia.geometry.transform import remap
-
         zoom, rows, cols = self._windows(image.shape, generator)
-        # the centre of pixel i is at i + ½
-        x = (cols - 0.5)[:, None].expand(-1, rows.shape[1], -1).to(image)
-        y = (rows - 0.5)[:, :, None].expand(-1, -1, cols.shape[1]).to(image)
-        cut = remap(image, x, y, mode="bilinear", padding_mode="zeros", align_corners=True)
+        down, across = (
+            _triangles(places, full, zoom).to(image)
+            for places, full in zip((rows, cols), image.shape[-2:], strict=True)
+        )
+        cut = down[:, None] @ image @ across[:, None].mT
         target = _gather(target, rows.floor().long(), cols.floor().long())
         if target.is_floating_point():
             # what is seen s times larger is s times nearer
@@ -131,6 +130,20 @@ def _places(full: int, out: int, zoom: Tensor, place: Tensor) -> Tensor:
     corner = torch.where(zoom == 1, whole, place * room)
     steps = (torch.arange(out, dtype=torch.float64) + 0.5) / out
     return corner[:, None] + steps * extent[:, None]
+
+
+def _triangles(
+    places: Float[Tensor, "n out"], full: int, zoom: Tensor
+) -> Float[Tensor, "n out full"]:
+    """Weights of the pixels around each place, as wide as what is made smaller: no aliases.
+
+    Those with which an image is resized for evaluation; 0 for places beyond the image.
+    """
+    # the centre of pixel i is at i + ½
+    distance = places[:, :, None] - (torch.arange(full, dtype=places.dtype) + 0.5)
+    weights = (1 - distance.abs() * zoom.clamp(max=1)[:, None, None]).clamp_min(0)
+    inside = (places >= 0) & (places < full)
+    return weights / weights.sum(-1, keepdim=True).clamp_min(1e-9) * inside[:, :, None]
 
 
 def _gather(target: Tensor, rows: Tensor, cols: Tensor) -> Tensor:

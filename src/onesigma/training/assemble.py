@@ -86,7 +86,9 @@ def _functional_vi(recipe: Recipe, backbone: nn.Module) -> FunctionalVI:
         method.stranger_weight,
     )  # fmt: skip
     _check_noise(recipe, likelihood, options)
-    return FunctionalVI(q, likelihood, prior, context, divergence, method.scale_power)
+    return FunctionalVI(
+        q, likelihood, prior, context, divergence, method.scale_power, method.fit_stride
+    )
 
 
 def _likelihood(recipe: Recipe) -> Likelihood:

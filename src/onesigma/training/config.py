@@ -107,6 +107,8 @@ class MethodConfig:
         normalisation: of the KL, see `functional_elbo`.
         kl_stride: measure the KL at every so-many-th row and column, from a random offset each
             step: an unbiased estimate for a fraction of the time.
+        fit_stride: likewise, measure what the variance takes from the fit on such a grid, and the
+            fit at the mean everywhere.
         context_weight: what context images add to the KL counts so many times; more makes odd
             inputs more uncertain and fits a little less.
         unlabelled_weight: the KL of pixels without a target is added so many times, so that
@@ -129,6 +131,7 @@ class MethodConfig:
     temperature: bool = False
     normalisation: Literal["labelled", "valid"] = "labelled"
     kl_stride: int = 1
+    fit_stride: int = 1
     context_weight: float = 1.0
     unlabelled_weight: float = 0.0
     stranger_weight: float = 0.0

@@ -15,11 +15,13 @@ from onesigma.baselines.base import Prediction
 from onesigma.context import Context, Strangers
 from onesigma.covariance import LowRankCovariance
 from onesigma.field import GaussianField
+from onesigma.grid import PixelGrid
 from onesigma.likelihoods.base import Likelihood
 from onesigma.objective import (
     Normalisation,
     functional_elbo,
     noise_weights,
+    sparse_expected_log_prob,
     training_divergence,
     unlabelled_divergence,
 )
@@ -153,6 +155,8 @@ class FunctionalVI(Method):
         context: makes the images at which only the divergence is measured.
         divergence: how it is measured.
         scale_power: pixels count in the fit by σ to this power, see `noise_weights`.
+        fit_stride: measure what the variance takes from the fit at every so-many-th row and column,
+            see `sparse_expected_log_prob`.
     """
 
     def __init__(
@@ -163,10 +167,14 @@ class FunctionalVI(Method):
         context: Context,
         divergence: DivergenceOptions,
         scale_power: float = 0.0,
+        fit_stride: int = 1,
     ) -> None:
         super().__init__()
+        if fit_stride < 1:
+            raise ValueError(f"method got fit_stride {fit_stride}; it wants one of at least 1.")
         self.posterior, self.likelihood, self.prior = posterior, likelihood, prior
         self.context, self.divergence, self.scale_power = context, divergence, scale_power
+        self.fit_stride = fit_stride
         self.strangers = Strangers()
 
     def loss(self, batch: Batch, kl_weight: float, generator: torch.Generator) -> Terms:
@@ -177,7 +185,10 @@ class FunctionalVI(Method):
         q, log_scale = self.posterior(images, context=extra)
         with torch.autocast(q.mean.device.type, enabled=False):
             q, log_scale = _single(q), log_scale.float()
-            fit = self.likelihood.expected_log_prob(batch.target, q[:n], log_scale[:n], valid)
+            fit = sparse_expected_log_prob(
+                self.likelihood, batch.target, q[:n], log_scale[:n], valid, self.fit_stride,
+                generator,
+            )  # fmt: skip
             power, weights = self.scale_power, None
             if power:
                 weights = noise_weights(log_scale[:n], power, valid)
@@ -204,11 +215,13 @@ class FunctionalVI(Method):
         generator: torch.Generator,
     ) -> Tensor:
         n, how = len(strange), self.divergence
-        kl = training_divergence(q, p, n, how.context_weight, how.stride, generator)
+        grid = PixelGrid.random((q.mean.shape[2], q.mean.shape[3]), how.stride, generator)
+        q, p = grid.of(q), grid.of(p)
+        kl = training_divergence(q, p, n, how.context_weight)
         for weight, where in ((how.unlabelled_weight, unlabelled), (how.stranger_weight, strange)):
             if weight:
-                kl = kl + weight * unlabelled_divergence(q[:n], p[:n], where)
-        return kl
+                kl = kl + weight * unlabelled_divergence(q[:n], p[:n], grid.of(where))
+        return grid.spread(kl)
 
     def predict(self, images: Float[Tensor, "n 3 h w"], view: View = whole) -> Prediction:
         """The likelihood's law under the marginals of q: one pass."""

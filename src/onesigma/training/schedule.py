@@ -16,7 +16,8 @@ def build_optimiser(config: OptimiserConfig, parameters: Iterable[nn.Parameter])
     if config.name == "sgd":
         return optim.SGD(parameters, config.lr, momentum=config.momentum, weight_decay=decay)
     kind = {"adam": optim.Adam, "adamw": optim.AdamW}[config.name]
-    return kind(parameters, config.lr, weight_decay=decay)
+    # fused: one call for all parameters, most of which are small
+    return kind(parameters, config.lr, weight_decay=decay, fused=True)
 
 
 def learning_rate(config: OptimiserConfig, epoch: int, progress: float, epochs: int) -> float:
