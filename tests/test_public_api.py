@@ -70,6 +70,7 @@ NAMES = [
     "networks",
     "prior_report",
     "report",
+    "sparse_expected_log_prob",
     "tiling",
     "training",
     "training_divergence",

@@ -39,6 +39,7 @@ from onesigma.objective import (
     FunctionalELBO,
     data_weight,
     functional_elbo,
+    sparse_expected_log_prob,
     training_divergence,
     unlabelled_divergence,
 )
@@ -110,6 +111,7 @@ __all__ = [
     "networks",
     "prior_report",
     "report",
+    "sparse_expected_log_prob",
     "tiling",
     "training",
     "training_divergence",

@@ -74,7 +74,7 @@ def _image_scales(method: Method) -> list[ImageScale]:
 
 def with_late_stages(recipe: Recipe, method: Method) -> Recipe:
     """The recipe with such stages at its end if the method has parts that learn there."""
-    common = {**vars(recipe.stages[-1]), "average": 0.0, "kl_rise": 0.0}
+    common = {**vars(recipe.stages[-1]), "average": 0.0, "kl_start": 0.0, "kl_rise": 0.0}
     how = recipe.method
     # the divergence does not see σ
     optimiser = LINE if _image_scales(method) else common["optimiser"]
