@@ -17,6 +17,7 @@ CORE = [
     "block_inverse",
     "covariance",
     "field",
+    "grid",
     "divergence",
     "kernels",
     "priors",
