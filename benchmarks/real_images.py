@@ -13,7 +13,8 @@ CamVid is trained without the sequence 0006R0, which is scored beside val; "camv
 0001TP instead, a drive at dusk, which chose no setting; NYUv2 in five folds of train and val, the
 baselines in metres, a second seed as "METHOD-1"; "nyuv2_short" with the first settings of the
 recipe: in metres, 12 epochs, weight B/10N and a scale for every pixel;
-"camvid_short" and "camvid_dusk_short" with a third of the epochs on whole images, milder colours;
+"camvid_short" and "camvid_dusk_short" with a third of the epochs on whole images, milder colours
+and three times the weight of contexts and void pixels;
 "camvid_before" and "nyuv2_before" with those that the recipes had before; "camvid_last" and
 "nyuv2_last" with the weights of the last step instead of their mean, in the bare logarithm of
 depth, with a variance that sees the last features alone and a noise learned on the training images.
@@ -67,8 +68,13 @@ PAPER: Settings = {
     "method.kl_stride": 1,
     "stages.kl_weight": 1.0,
 }
-# whole images and no more than sixteen epochs, as all recipes of labels were before
+# whole images and no more than sixteen epochs, as all recipes of labels were before, three times
+# the weight of contexts and void pixels, and finer grids
 SHORT_LABELS: Settings = {
+    "method.context_weight": 10.0,
+    "method.unlabelled_weight": 100.0,
+    "method.kl_stride": 2,
+    "method.fit_stride": 1,
     "stages.epochs": 16,
     "stages.size": [96, 128],
     "stages.crop": None,
@@ -147,6 +153,19 @@ def _coloured(strength: float, blur: float) -> Settings:
 
 
 WHITE = {"name": "frequency_noise", "options": {"power": 0.0}}
+# of 48 epochs on parts of the images
+LONG_CHANGES: dict[str, Settings] = {
+    "thrice": {"method.context_weight": 10.0, "method.unlabelled_weight": 100.0},
+    "third": {"method.context_weight": 1.0, "method.unlabelled_weight": 10.0},
+    "deterministic-96-epochs": {"method.name": "deterministic", "stages.epochs": 96},
+    "deterministic-colours": {
+        "method.name": "deterministic",
+        **dict.fromkeys(
+            (f"stages.augment.{each}" for each in ("brightness", "contrast", "saturation")), 0.6
+        ),
+        "stages.augment.hue": 0.06,
+    },
+}
 # with its scale of images
 SCALE_CHANGES: dict[str, Settings] = {
     "heavy-32-epochs": {"stages.epochs": 32},
@@ -201,7 +220,7 @@ def plan(task: str) -> dict[str, Settings]:
 
 def _camvid() -> dict[str, Settings]:
     left_out, few = _left_out({"ours": {}}), _few("ours", {}, longer=3)
-    return _without_a_drive({**_compared(), **left_out, **few})
+    return _without_a_drive({**_compared(), **_seeded(LONG_CHANGES), **left_out, **few})
 
 
 def _camvid_dusk() -> dict[str, Settings]:

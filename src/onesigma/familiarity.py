@@ -33,7 +33,7 @@ MOST_LOG_SCALE = 1.5
 # a line through numbers of one size is found in few steps
 USUAL, SPREAD = (-0.2, -2.0, -1.5), (0.2, 1.0, 1.5)
 # how sharply it bends
-BEND = 4.0
+BEND = 12.0
 # what the bent line of 0 is
 START_BEND = math.log(2) / BEND
 

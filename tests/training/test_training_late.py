@@ -15,6 +15,7 @@ from onesigma.familiarity import ImageScale
 from onesigma.training import Recipe, load, train
 from onesigma.training.assemble import build_method
 from onesigma.training.callbacks import Logs
+from onesigma.training.config import StageConfig
 from onesigma.training.late import FamiliarStage, NoiseStage, with_late_stages
 from onesigma.training.method import FunctionalVI
 from onesigma.training.module import TrainingModule
@@ -106,6 +107,21 @@ def test_the_noise_comes_first_and_only_where_there_is_one_to_learn() -> None:
     noise = with_late_stages(resolved, build_method(resolved)).stages[-1]
     assert isinstance(noise, NoiseStage)
     assert (noise.epochs, noise.strength, noise.average) == (2, 0.5, 0.0)
+
+
+def test_images_are_seen_as_they_will_be_at_prediction() -> None:
+    zoomed = {**STAGES[0], "size": [40, 60], "crop": [20, 30],
+              "augment": {"flip": 0.25, "scale": [0.5, 1.0]}}  # fmt: skip
+
+    def late(**options: Any) -> StageConfig:
+        resolved = resolve(tiny_recipe("scenes-depth", stages=[zoomed], **options, **FAMILIAR))
+        return with_late_stages(resolved, build_method(resolved)).stages[-1]
+
+    whole = late(data__eval_size=[24, 36])
+    assert (whole.size, whole.crop, whole.augment) == ((24, 36), None, {"flip": 0.25})
+    unknown = late(data__eval_size=None)
+    assert (unknown.size, unknown.crop) == ((40, 60), (20, 30))
+    assert unknown.augment == zoomed["augment"]
 
 
 def test_the_scale_of_images_learns_at_a_rate_of_its_own(tmp_path: Path) -> None:

@@ -317,17 +317,6 @@ def test_the_weight_of_the_divergence_may_rise() -> None:
     assert weights == pytest.approx([0.6 / 8, 3 * 0.6 / 8, 5 * 0.6 / 8, 0.6, 0.6])
 
 
-def test_the_divergence_may_begin_late() -> None:
-    stages = [{"epochs": 4, "batch": 3, "kl_weight": 0.6, "kl_start": 1.5, "kl_rise": 1}]
-    recipe = resolve(tiny_recipe(stages=stages))
-    data = build_dataset(recipe.data, "train", None)
-    weights = [
-        TrainingModule(build_method(recipe), recipe, data, Place(0, epoch, step)).kl_weight
-        for epoch, step in ((0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (3, 0))
-    ]
-    assert weights == pytest.approx([0, 0, 0.6 / 4, 3 * 0.6 / 4, 0.6, 0.6])
-
-
 def test_a_recipe_may_bring_its_own_network(tmp_path: Path) -> None:
     recipe: Recipe = load_recipe(
         "scenes-segmentation",

@@ -237,8 +237,7 @@ class StageConfig:
         optimiser: and its schedule.
         kl_weight: a number, or "data" for B / (N A): batch over training images, and A. At 0 the
             divergence is not computed.
-        kl_start: epochs before there is a divergence; they take hardly longer than without one.
-        kl_rise: epochs over which its weight rises from 0 then, so that labels are learned first.
+        kl_rise: epochs over which that weight rises from 0, so that labels are learned first.
         correlated_pixels: A, how many neighbouring pixels share one unknown; below 1, 1/A pixels
             are one observation, see `data_weight`.
         average: the stage ends with the mean of the weights over this share of its last steps; 0
@@ -252,7 +251,6 @@ class StageConfig:
     crop: Size | None = None
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     kl_weight: float | Literal["data"] = "data"
-    kl_start: float = 0.0
     kl_rise: float = 0.0
     correlated_pixels: float = 1.0
     average: float = 0.0

@@ -23,7 +23,8 @@ LINE = OptimiserConfig(name="adam", lr=0.02, weight_decay=0.0, schedule="cosine"
 class LateStage(StageConfig, ABC):
     """A stage at the end that teaches some parts of a method, and nothing else.
 
-    It runs in evaluation mode: the fit stays what it was, and images are seen as at test time.
+    It runs in evaluation mode: the fit stays what it was, and images are seen as at test time, also
+    in size: neither cropped nor zoomed if the recipe says at which size it predicts.
     """
 
     @staticmethod
@@ -74,7 +75,7 @@ def _image_scales(method: Method) -> list[ImageScale]:
 
 def with_late_stages(recipe: Recipe, method: Method) -> Recipe:
     """The recipe with such stages at its end if the method has parts that learn there."""
-    common = {**vars(recipe.stages[-1]), "average": 0.0, "kl_start": 0.0, "kl_rise": 0.0}
+    common = {**vars(recipe.stages[-1]), **_as_predicted(recipe), "average": 0.0, "kl_rise": 0.0}
     how = recipe.method
     # the divergence does not see σ
     optimiser = LINE if _image_scales(method) else common["optimiser"]
@@ -92,3 +93,11 @@ def with_late_stages(recipe: Recipe, method: Method) -> Recipe:
         if own["epochs"] and kind.parts(method)
     ]
     return replace(recipe, stages=[*recipe.stages, *late])
+
+
+def _as_predicted(recipe: Recipe) -> dict[str, Any]:
+    """How large images are seen; without a size they may differ, and a batch wants one."""
+    if recipe.data.eval_size is None:
+        return {}
+    augment = {name: how for name, how in recipe.stages[-1].augment.items() if name != "scale"}
+    return {"size": recipe.data.eval_size, "crop": None, "augment": augment}

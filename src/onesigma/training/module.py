@@ -88,8 +88,7 @@ class TrainingModule(pl.LightningModule):
     @property
     def kl_weight(self) -> float:
         """What multiplies the divergence in the next step."""
-        since = self.place.epoch + self.progress - self.stage.kl_start
-        return self.full_kl_weight * risen(since, self.stage.kl_rise) if since > 0 else 0.0
+        return self.full_kl_weight * risen(self.place.epoch + self.progress, self.stage.kl_rise)
 
     def advance(self) -> bool:
         """Count one step, averaged if it is one of the last; true if it ended an epoch."""
