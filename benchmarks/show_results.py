@@ -143,6 +143,14 @@ ROWS = {
     "paper": "functional VI as in the paper",
     "ours": "**onesigma, one pass**",
 }
+LONG_CHANGES = {
+    "ours": "**contexts at 3, void pixels at 30**",
+    "thrice": "at 10 and 100",
+    "third": "at 1 and 10",
+    "deterministic": "deterministic",
+    "deterministic-96-epochs": "deterministic, 96 epochs",
+    "deterministic-colours": "deterministic, stronger colours",
+}
 WEIGHTS = {"heavy": "three times the weights", "light": "a third of the weights"}
 CHANGES = {
     "heavy": "**three times the weights**",
@@ -358,6 +366,7 @@ def main() -> None:
     for split in ("held out", "val"):
         comparison(today, ROWS, split, CAMVID)
         over_seeds(today, ROWS, split, CAMVID)
+        comparison(today, LONG_CHANGES, split, CAMVID)
         for results in (short, dusk):
             comparison(results, {**ROWS, **WEIGHTS}, split, CAMVID)
             over_seeds(results, {**ROWS, **WEIGHTS}, split, CAMVID)
