@@ -66,13 +66,15 @@ PAPER: Settings = {
     "context.name": "noisy_copies",
     "posterior.variance": None,
     "method.kl_stride": 1,
+    "method.fit_stride": 1,
     "stages.kl_weight": 1.0,
 }
-# whole images and no more than sixteen epochs, as all recipes of labels were before, three times
-# the weight of contexts and void pixels, and finer grids
+# what contexts and void pixels weighed until they were seen in 48 epochs
+THRICE: Settings = {"method.context_weight": 10.0, "method.unlabelled_weight": 100.0}
+# whole images and no more than sixteen epochs, as all recipes of labels were before, and finer
+# grids
 SHORT_LABELS: Settings = {
-    "method.context_weight": 10.0,
-    "method.unlabelled_weight": 100.0,
+    **THRICE,
     "method.kl_stride": 2,
     "method.fit_stride": 1,
     "stages.epochs": 16,
@@ -155,7 +157,7 @@ def _coloured(strength: float, blur: float) -> Settings:
 WHITE = {"name": "frequency_noise", "options": {"power": 0.0}}
 # of 48 epochs on parts of the images
 LONG_CHANGES: dict[str, Settings] = {
-    "thrice": {"method.context_weight": 10.0, "method.unlabelled_weight": 100.0},
+    "thrice": THRICE,
     "third": {"method.context_weight": 1.0, "method.unlabelled_weight": 10.0},
     "deterministic-96-epochs": {"method.name": "deterministic", "stages.epochs": 96},
     "deterministic-colours": {
@@ -169,7 +171,7 @@ LONG_CHANGES: dict[str, Settings] = {
 # with its scale of images
 SCALE_CHANGES: dict[str, Settings] = {
     "heavy-32-epochs": {"stages.epochs": 32},
-    "heavy-third-weight": {"method.context_weight": 10.0, "method.unlabelled_weight": 100.0},
+    "heavy-third-weight": THRICE,
     "heavy-nothing-paid": {"stages.kl_weight": 0.0},
     "heavy-no-void": {"method.unlabelled_weight": 0.0},
     "heavy-no-colours": {
