@@ -88,6 +88,11 @@ def test_depth_is_divided_by_the_zoom() -> None:
     assert near[near.isfinite()].unique().tolist() == [4.0]
     _, same = Augment(crop=(5, 5), flip=0.0)(image, depth, seeded())
     assert same[same.isfinite()].unique().tolist() == [8.0]
+    # predicted at half of the size: seen whole it is as far as it is, at its own size it is near
+    for zoom, metres in ((0.5, 8.0), (1.0, 4.0)):
+        augment = Augment(crop=(H // 2, W // 2), flip=0.0, scale=(zoom, zoom), true_zoom=0.5)
+        _, seen = augment(image, depth, seeded())
+        assert seen[seen.isfinite()].unique().tolist() == [metres]
 
 
 def test_beyond_the_image_is_void() -> None:
@@ -152,6 +157,8 @@ def test_bad_arguments_are_refused() -> None:
             Augment(**{name: 1.5})
     with pytest.raises(ValueError, match="scale is"):
         Augment(scale=(2.0, 1.0))
+    with pytest.raises(ValueError, match="true_zoom must be above 0, got 0"):
+        Augment(true_zoom=0.0)
     image, target = coded()
     with pytest.raises(ValueError, match="do not belong"):
         Augment()(image, target[:, 1:], seeded())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from tiny import tiny_recipe
 
 from onesigma.training import Recipe, load, train
 from onesigma.training.components import build_dataset
+from onesigma.training.config import StageConfig
+from onesigma.training.module import build_augment
 from onesigma.training.resolve import resolve
 
 
@@ -52,3 +55,15 @@ def test_a_negative_offset_is_refused_before_the_run_begins(tmp_path: Path) -> N
     with pytest.raises(ValueError, match=r"offset=-1\.0; it wants a number of at least 0"):
         train(depth_recipe(transform__name="log", transform__offset=-1.0), tmp_path / "run")
     assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+def test_depth_of_parts_is_that_of_the_size_of_prediction() -> None:
+    image, depth = torch.rand(1, 3, 32, 48), torch.full((1, 1, 32, 48), 6.0)
+    # the whole image, as large as at prediction, is as far as its file says; a part of it is nearer
+    for zoom, metres in ((0.5, 6.0), (1.0, 3.0)):
+        stage = StageConfig(size=(32, 48), crop=(16, 24), augment={"scale": (zoom, zoom)})
+        _, seen = build_augment(stage, (16, 24))(image, depth, torch.Generator())
+        assert seen.unique().tolist() == [metres]
+    assert build_augment(stage, None).true_zoom == 1
+    given = replace(stage, augment={"true_zoom": 0.7})
+    assert build_augment(given, (16, 24)).true_zoom == 0.7

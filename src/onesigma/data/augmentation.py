@@ -22,7 +22,8 @@ class Augment(nn.Module):
         contrast: a of the factor on differences from the image's mean grey.
         saturation: a of the factor on saturation.
         hue: a of the turn, at most 0.5.
-        scale: smallest and largest zoom, or None; depth is divided by the zoom.
+        scale: smallest and largest zoom, or None; depth is divided by it.
+        true_zoom: at which depth is that of the file: what predicted images have.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Augment(nn.Module):
         saturation: float = 0.0,
         hue: float = 0.0,
         scale: tuple[float, float] | None = None,
+        true_zoom: float = 1.0,
     ) -> None:
         super().__init__()
         for name, value, most in (
@@ -47,7 +49,9 @@ class Augment(nn.Module):
                 raise ValueError(f"{name} must be in [0, {most}], got {value}.")
         if scale is not None and not 0 < scale[0] <= scale[1]:
             raise ValueError(f"scale is (smallest, largest) zoom above 0, got {scale}.")
-        self.crop, self.flip, self.scale = crop, flip, scale
+        if true_zoom <= 0:
+            raise ValueError(f"true_zoom must be above 0, got {true_zoom}.")
+        self.crop, self.flip, self.scale, self.true_zoom = crop, flip, scale, true_zoom
         self.brightness, self.contrast = brightness, contrast
         self.saturation, self.hue = saturation, hue
 
@@ -84,7 +88,7 @@ class Augment(nn.Module):
         target = _gather(target, rows.floor().long(), cols.floor().long())
         if target.is_floating_point():
             # what is seen s times larger is s times nearer
-            target = target / zoom.to(target)[:, None, None, None]
+            target = target * (self.true_zoom / zoom).to(target)[:, None, None, None]
         return cut, target
 
     def _windows(

@@ -79,7 +79,7 @@ def _begin(folder: RunFolder, recipe: Recipe) -> Recipe:
     # what cannot be built is found before the folder becomes a run
     build_method(resolved)
     for stage in resolved.stages:
-        build_augment(stage)
+        build_augment(stage, resolved.data.eval_size)
         averaged_steps(stage.average, stage.epochs)
     check_splits(resolved)
     check_sizes(resolved)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from onesigma.training.assemble import num_outputs
 from onesigma.training.averaging import WeightAverage, averaged_steps
 from onesigma.training.checkpoint import Place
 from onesigma.training.components import build, build_transform
-from onesigma.training.config import Component, Recipe, StageConfig
+from onesigma.training.config import Component, Recipe, Size, StageConfig
 from onesigma.training.errors import NonFiniteLossError
 from onesigma.training.late import LateStage
 from onesigma.training.loading import (
@@ -52,7 +53,7 @@ class TrainingModule(pl.LightningModule):
         self.outputs = num_outputs(recipe)
         self.steps = steps_per_epoch(len(dataset), self.stage.batch)
         self.target_transform: Transform | None = build_transform(recipe.transform)
-        self.augment = build_augment(self.stage)
+        self.augment = build_augment(self.stage, recipe.data.eval_size)
         self.full_kl_weight = _kl_weight(self.stage, len(dataset))
         self.average = WeightAverage()
         self.averaged = averaged_steps(self.stage.average, self.steps * self.stage.epochs)
@@ -174,9 +175,18 @@ class TrainingModule(pl.LightningModule):
         )
 
 
-def build_augment(stage: StageConfig) -> Augment:
-    """The augmentation of a stage."""
-    options = dict(stage.augment)
+def build_augment(stage: StageConfig, predicted: Size | None) -> Augment:
+    """The augmentation of a stage.
+
+    Args:
+        stage: its settings.
+        predicted: rows and columns of the images at prediction, if a recipe says so.
+    """
+    options: dict[str, Any] = {}
+    if stage.size is not None and predicted is not None:
+        # where sides shrink differently, the mean of the two
+        options["true_zoom"] = math.sqrt(math.prod(predicted) / math.prod(stage.size))
+    options.update(stage.augment)
     if stage.crop is not None:
         options["crop"] = stage.crop
     part = Component(class_path="onesigma.data.Augment", options=options)
