@@ -88,6 +88,17 @@ HEAVY: Settings = {"method.context_weight": 30.0, "method.unlabelled_weight": 30
 LIGHT: Settings = {"method.context_weight": 3.0, "method.unlabelled_weight": 30.0}
 # at a third of what `folder-segmentation` has
 ONLY_STRANGERS: Settings = {"method.unlabelled_weight": 0.0, "method.stranger_weight": 100.0}
+# what `folder-segmentation` may make of things that nobody labelled; the first is what it had when
+# it learned from whole images
+STRANGERS: dict[str, Settings] = {
+    name: {
+        "method.context_weight": context,
+        "method.stranger_weight": 10 * context,
+        "method.unlabelled_weight": 0.0,
+        "posterior.layer_distances": True,
+    }
+    for name, context in (("strangers", 30.0), ("strangers-third", 10.0), ("strangers-ninth", 3.0))
+}
 # before it had a scale of images
 NO_SCALE: Settings = {
     "likelihood.options.scale": "none",
@@ -221,7 +232,7 @@ def plan(task: str) -> dict[str, Settings]:
 
 
 def _camvid() -> dict[str, Settings]:
-    left_out, few = _left_out({"ours": {}}), _few("ours", {}, longer=3)
+    left_out, few = _left_out({"ours": {}, **STRANGERS}), _few("ours", {}, longer=3)
     return _without_a_drive({**_compared(), **_seeded(LONG_CHANGES), **left_out, **few})
 
 
