@@ -59,7 +59,7 @@ def temperature(run: Run, data: PixelDataset) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("task", choices=("camvid", "camvid_short", *DRIVES))
+    parser.add_argument("task", choices=("camvid", "camvid_coarse", "camvid_short", *DRIVES))
     parser.add_argument("--root", required=True, help="of CamVid")
     parser.add_argument("--far", required=True, help="NYUv2, whose rooms are odd among streets")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
