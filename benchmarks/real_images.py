@@ -175,6 +175,19 @@ def _coloured(strength: float, blur: float) -> Settings:
 
 
 WHITE = {"name": "frequency_noise", "options": {"power": 0.0}}
+# parts as small as they were, or larger still
+PARTS: dict[str, Settings] = {
+    "deterministic-small-parts": {
+        "method.name": "deterministic",
+        "stages.crop": [96, 128],
+        "stages.augment.scale": [0.7, 1.4],
+    },
+    "deterministic-large-parts": {
+        "method.name": "deterministic",
+        "stages.crop": [144, 192],
+        "stages.augment.scale": [0.8, 1.4],
+    },
+}
 # of 48 epochs on parts of the images
 LONG_CHANGES: dict[str, Settings] = {
     "thrice": THRICE,
@@ -242,7 +255,8 @@ def plan(task: str) -> dict[str, Settings]:
 
 def _camvid() -> dict[str, Settings]:
     left_out, few = _left_out({"ours": {}, **STRANGERS}), _few("ours", {}, longer=3)
-    return _without_a_drive({**_compared(), **_seeded(LONG_CHANGES), **left_out, **few})
+    changes = _seeded({**LONG_CHANGES, **PARTS})
+    return _without_a_drive({**_compared(), **changes, **left_out, **few})
 
 
 def _camvid_dusk() -> dict[str, Settings]:

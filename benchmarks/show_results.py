@@ -370,7 +370,8 @@ def main() -> None:
         for results in (today, coarse, coarse_dusk):
             comparison(results, ROWS, split, CAMVID)
             over_seeds(results, ROWS, split, CAMVID)
-        comparison(coarse, LONG_CHANGES, split, CAMVID)
+        for results in (today, coarse):
+            comparison(results, LONG_CHANGES, split, CAMVID)
         for results in (short, dusk):
             comparison(results, {**ROWS, **WEIGHTS}, split, CAMVID)
             over_seeds(results, {**ROWS, **WEIGHTS}, split, CAMVID)
