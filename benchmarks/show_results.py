@@ -125,7 +125,7 @@ def against() -> Figure:
     panels = {
         "CamVid, another drive": (named(streets["held out"]), CAMVID),
         "CamVid, val": (named(streets["val"]), CAMVID),
-        "CamVid, at dusk, predicted at 96 × 128": (named(dusk["held out"]), CAMVID),
+        "CamVid, at dusk (96 × 128)": (named(dusk["held out"]), CAMVID),
         f"NYUv2, {images} images": (named(rooms["folds"]), NYUV2),
     }
     return differences(panels, COLOURS)
