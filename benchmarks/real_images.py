@@ -95,7 +95,7 @@ SHORT_LABELS: Settings = {
 # have a scale of images that was not learned to its end
 HEAVY: Settings = {"method.context_weight": 30.0, "method.unlabelled_weight": 300.0}
 LIGHT: Settings = {"method.context_weight": 3.0, "method.unlabelled_weight": 30.0}
-# at a third of what `folder-segmentation` has
+# as `folder-segmentation` has, and a third of what it had when it learned from whole images
 ONLY_STRANGERS: Settings = {"method.unlabelled_weight": 0.0, "method.stranger_weight": 100.0}
 # what `folder-segmentation` may make of things that nobody labelled; the first is what it had when
 # it learned from whole images
